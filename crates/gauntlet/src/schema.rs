@@ -1,0 +1,151 @@
+//! A JSON Schema, measured, compiled once and shared.
+//!
+//! Compilation happens when a tool is bound, never when it is called: a schema that cannot be used is a fact
+//! about the server's declaration, and finding it out in the middle of a call would be too late (GNT-S1). The
+//! survey runs first, so that the compiler only meets documents whose size and shape are already bounded.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{Draft, PatternOptions, Validator};
+use portcullis_core::Sha256Digest;
+use portcullis_core::canon;
+use serde_json::Value;
+
+use crate::GauntletError;
+use crate::survey::{self, Survey};
+use crate::violations::SchemaViolations;
+
+/// GNT-S6: steps a pattern with look-around or back-references may take. Others run on a linear engine.
+const BACKTRACK_STEPS: usize = 100_000;
+/// GNT-S4: how large one compiled pattern may be.
+const COMPILED_PATTERN_BYTES: usize = 1 << 20;
+
+/// Which side of a call a schema describes. It decides what an error may say: a caller's own keys may be
+/// shown to the caller, a server's keys may not (GNT-S10, GNT-S11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SchemaRole {
+    /// The arguments.
+    Input,
+    /// The structured result.
+    Output,
+}
+
+/// A schema ready to validate with. Cloning shares it.
+#[derive(Clone)]
+pub struct CompiledSchema(Arc<Parts>);
+
+struct Parts {
+    role: SchemaRole,
+    source: Value,
+    digest: Sha256Digest,
+    validator: Validator,
+    survey: Survey,
+}
+
+impl CompiledSchema {
+    /// Measures, checks and compiles `schema`.
+    ///
+    /// ```
+    /// use portcullis_gauntlet::{CompiledSchema, SchemaRole};
+    /// use serde_json::json;
+    /// let schema = CompiledSchema::compile(
+    ///     &json!({"type": "object", "properties": {"text": {"type": "string"}}}),
+    ///     SchemaRole::Input,
+    /// ).unwrap();
+    /// let violations = schema.validate(&json!({"text": 123})).unwrap_err();
+    /// assert_eq!(violations.schema_path(), "/text");
+    /// assert_eq!(violations.errors[0].message, "expected string");
+    /// ```
+    pub fn compile(schema: &Value, role: SchemaRole) -> Result<Self, GauntletError> {
+        let describes_an_object = schema.get("type").is_some_and(|t| t == "object");
+        if !schema.is_object() || (role == SchemaRole::Input && !describes_an_object) {
+            return Err(GauntletError::ToolSchema);
+        }
+        let text =
+            canon::to_jcs(schema).map_err(|_| GauntletError::uncompilable("", "not a JSON document"))?;
+        let dialect = survey::dialect(schema)?;
+        let survey = survey::survey(schema, text.len())?;
+        let validator = jsonschema::options()
+            .with_draft(dialect)
+            .offline()
+            .should_validate_formats(false)
+            .without_content_media_type_support("application/json")
+            .without_content_encoding_support("base64")
+            .with_pattern_options(
+                PatternOptions::fancy_regex()
+                    .backtrack_limit(BACKTRACK_STEPS)
+                    .size_limit(COMPILED_PATTERN_BYTES),
+            )
+            .build(schema)
+            .map_err(|error| refusal(&error))?;
+        let digest = Sha256Digest::of(&text);
+        Ok(Self(Arc::new(Parts { role, source: schema.clone(), digest, validator, survey })))
+    }
+
+    /// Whether `instance` fits; if not, what is wrong with it.
+    pub fn validate(&self, instance: &Value) -> Result<(), SchemaViolations> {
+        // The yes-or-no question is several times cheaper than collecting errors, and the answer is mostly yes.
+        if self.0.validator.is_valid(instance) {
+            return Ok(());
+        }
+        Err(SchemaViolations::collect(
+            self.0.validator.iter_errors(instance),
+            instance,
+            self.0.role,
+            &self.0.survey,
+        ))
+    }
+
+    /// The SHA-256 of the schema's canonical text.
+    pub fn digest(&self) -> Sha256Digest {
+        self.0.digest
+    }
+
+    /// Which side of a call this describes.
+    pub fn role(&self) -> SchemaRole {
+        self.0.role
+    }
+
+    /// Whether the schema says `object` and admits no member it does not name.
+    pub fn is_closed_object(&self) -> bool {
+        let says = |key: &str, value: &Value| self.0.source.get(key) == Some(value);
+        says("type", &Value::from("object"))
+            && (says("additionalProperties", &Value::Bool(false))
+                || says("unevaluatedProperties", &Value::Bool(false)))
+    }
+
+    /// The schema as declared.
+    pub fn source(&self) -> &Value {
+        &self.0.source
+    }
+}
+
+impl fmt::Debug for CompiledSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompiledSchema({:?}, {})", self.0.role, self.0.digest)
+    }
+}
+
+/// What the compiler's refusal means to us. Its own text may quote the schema and is not passed on.
+fn refusal(error: &jsonschema::ValidationError<'_>) -> GauntletError {
+    let pointer = error.instance_path().as_str();
+    match error.kind() {
+        ValidationErrorKind::Referencing(jsonschema::ReferencingError::Unretrievable { .. }) => {
+            GauntletError::ExternalReference { pointer: pointer.to_owned() }
+        }
+        ValidationErrorKind::Referencing(_) => GauntletError::uncompilable(pointer, "dangling-ref"),
+        kind => GauntletError::uncompilable(pointer, kind.keyword()),
+    }
+}
+
+/// The dialects honoured (GNT-S2), by the address in `$schema` without a trailing `#`.
+pub(crate) fn dialect_named(address: &str) -> Option<Draft> {
+    match address.strip_suffix('#').unwrap_or(address) {
+        "https://json-schema.org/draft/2020-12/schema" => Some(Draft::Draft202012),
+        "https://json-schema.org/draft/2019-09/schema" => Some(Draft::Draft201909),
+        "http://json-schema.org/draft-07/schema" => Some(Draft::Draft7),
+        _ => None,
+    }
+}
