@@ -1,0 +1,254 @@
+//! What came through acceptance: the only things that can be called (INV-MP-001).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::canon::to_jcs;
+use portcullis_core::name::ScopeName;
+use portcullis_core::{
+    DeclarationVersion, Item, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, ToolId,
+};
+use portcullis_gauntlet::{CompiledSchema, SchemaRole, ToolSpec};
+use serde_json::value::RawValue;
+
+use crate::binding::Binding;
+use crate::declaration::live::{self, Difference, LiveSurface};
+use crate::declaration::rules::{self, Expectations};
+use crate::declaration::{Declaration, Idempotency, Rejection, SideEffect, ToolClause};
+
+/// A declaration that passed every rule of GOV-403 against a live server.
+#[derive(Debug)]
+pub struct AcceptedDeclaration {
+    version: DeclarationVersion,
+    document: Vec<u8>,
+    live: LiveSurface,
+    tools: Vec<Arc<AcceptedTool>>,
+}
+
+/// One callable tool.
+#[derive(Debug)]
+pub struct AcceptedTool {
+    id: ToolId,
+    epoch: RegistrationEpoch,
+    spec: Arc<ToolSpec>,
+    side_effects: Vec<SideEffect>,
+    scopes: Vec<ScopeName>,
+    credentials: Vec<String>,
+    bindings: Vec<Binding>,
+    bound: bool,
+    idempotency: Idempotency,
+    timeout: Duration,
+    definition: Box<RawValue>,
+}
+
+/// Which registration a declaration is accepted for.
+#[derive(Debug, Clone, Copy)]
+pub struct Acceptance<'a> {
+    /// The rules' expectations.
+    pub expect: Expectations<'a>,
+    /// This life of the server.
+    pub epoch: RegistrationEpoch,
+    /// Counter of the declaration version: rising per identity, never reused (GOV-405).
+    pub counter: u64,
+}
+
+impl AcceptedDeclaration {
+    /// Applies every rule. `file` names the source in messages.
+    pub fn accept(
+        declaration: &Declaration,
+        file: &str,
+        live: LiveSurface,
+        acceptance: &Acceptance<'_>,
+    ) -> Result<Self, Vec<Rejection>> {
+        rules::check(declaration, file, &acceptance.expect)?;
+        let reject =
+            |rule, pointer: &str, message: String| vec![declaration.reject(file, rule, pointer, message)];
+        let versions = &declaration.body.server.protocol_versions;
+        if !versions.contains(&live.protocol_version) {
+            let message = format!("the server speaks {}, which is not declared", live.protocol_version);
+            return Err(reject(8, "/server/protocol_versions", message));
+        }
+        let difference = live::compare(declaration, &live);
+        if !difference.is_empty() {
+            return Err(vec![declaration.reject(file, 8, "/tools", difference.summary())]);
+        }
+        Self::build(declaration, live, acceptance).map_err(|message| reject(6, "/tools", message))
+    }
+
+    /// Rebuilds an accepted declaration from its recorded evidence, after a restart.
+    pub fn restore(
+        document: &[u8],
+        live: LiveSurface,
+        version: DeclarationVersion,
+        identity: &ServerIdentity,
+        server_version: &ServerVersion,
+        epoch: RegistrationEpoch,
+    ) -> Result<Self, String> {
+        if Sha256Digest::of(document) != version.sha256 {
+            return Err("the recorded declaration does not have the recorded digest".into());
+        }
+        let text = std::str::from_utf8(document).map_err(|_| "the recorded declaration is not UTF-8")?;
+        let source = crate::declaration::Source { name: "recorded declaration", text };
+        let declaration = Declaration::parse(&source).map_err(|rejection| rejection.to_string())?;
+        let expect = Expectations {
+            identity,
+            version: server_version,
+            surface: declaration.body.server.surface,
+            pins: &[],
+            home: std::path::Path::new("/nonexistent"),
+            is_remote: true,
+        };
+        Self::build(&declaration, live, &Acceptance { expect, epoch, counter: version.counter })
+    }
+
+    fn build(
+        declaration: &Declaration,
+        live: LiveSurface,
+        acceptance: &Acceptance<'_>,
+    ) -> Result<Self, String> {
+        let document = to_jcs(&declaration.document).map_err(|error| error.to_string())?;
+        let version = DeclarationVersion { counter: acceptance.counter, sha256: Sha256Digest::of(&document) };
+        let definitions: HashMap<&str, &RawValue> =
+            live.tools.iter().map(|tool| (tool.name.as_str(), &*tool.definition)).collect();
+        let tools = (declaration.body.tools.iter())
+            .map(|clause| {
+                let definition =
+                    definitions.get(clause.name.as_str()).ok_or("a declared tool has no live definition")?;
+                AcceptedTool::build(declaration, clause, definition, version, acceptance).map(Arc::new)
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(Self { version, document, live, tools })
+    }
+
+    /// `<counter>:<sha256>`.
+    pub fn version(&self) -> DeclarationVersion {
+        self.version
+    }
+
+    /// The canonical document: evidence.
+    pub fn document(&self) -> &[u8] {
+        &self.document
+    }
+
+    /// The surface it was accepted against.
+    pub fn live(&self) -> &LiveSurface {
+        &self.live
+    }
+
+    /// What a later probe shows that was not accepted (GOV-501).
+    pub fn drift(&self, now: &LiveSurface) -> Difference {
+        live::drift(&self.live, now)
+    }
+
+    /// The callable tools, in declared order.
+    pub fn tools(&self) -> &[Arc<AcceptedTool>] {
+        &self.tools
+    }
+}
+
+impl AcceptedTool {
+    fn build(
+        declaration: &Declaration,
+        clause: &ToolClause,
+        definition: &RawValue,
+        version: DeclarationVersion,
+        acceptance: &Acceptance<'_>,
+    ) -> Result<Self, String> {
+        let Expectations { identity, version: server_version, .. } = acceptance.expect;
+        let id =
+            ToolId::new(identity.clone(), Item::Tool(clause.name.clone()), server_version.clone(), version);
+        let compile = |schema, role| CompiledSchema::compile(schema, role).map_err(|error| error.to_string());
+        let spec = ToolSpec {
+            tool: id.clone(),
+            input: compile(&clause.parameters, SchemaRole::Input)?,
+            output: clause
+                .output
+                .schema
+                .as_ref()
+                .map(|schema| compile(schema, SchemaRole::Output))
+                .transpose()?,
+            max_request_bytes: clause.limits.max_request_bytes as usize,
+            max_response_bytes: clause.limits.max_response_bytes as usize,
+        };
+        let bindings = (clause.scope_bindings.iter())
+            .map(|binding| {
+                let scope = declaration.body.scopes.get(&binding.scope)?;
+                Binding::new(&binding.param, &binding.scope, binding.reading, scope)
+            })
+            .collect::<Option<_>>()
+            .ok_or("a binding does not fit its scope")?;
+        let mut side_effects = clause.side_effects.clone();
+        side_effects.sort_unstable_by_key(|class| class.as_str());
+        let mut scopes = clause.scopes.clone();
+        scopes.sort_unstable();
+        Ok(Self {
+            id,
+            epoch: acceptance.epoch,
+            spec: Arc::new(spec),
+            side_effects,
+            scopes,
+            credentials: clause.credentials.clone(),
+            bindings,
+            bound: !clause.unbound,
+            idempotency: clause.idempotency,
+            timeout: clause.limits.timeout.0,
+            definition: definition.to_owned(),
+        })
+    }
+
+    /// Canonical identity.
+    pub fn id(&self) -> &ToolId {
+        &self.id
+    }
+
+    /// The registration it belongs to.
+    pub fn epoch(&self) -> RegistrationEpoch {
+        self.epoch
+    }
+
+    /// What the gauntlet checks.
+    pub fn spec(&self) -> &Arc<ToolSpec> {
+        &self.spec
+    }
+
+    /// Declared classes, sorted by name.
+    pub fn side_effects(&self) -> &[SideEffect] {
+        &self.side_effects
+    }
+
+    /// Declared scopes, sorted.
+    pub fn scopes(&self) -> &[ScopeName] {
+        &self.scopes
+    }
+
+    /// Required credential classes.
+    pub fn credentials(&self) -> &[String] {
+        &self.credentials
+    }
+
+    /// Which arguments must lie in which scopes.
+    pub fn bindings(&self) -> &[Binding] {
+        &self.bindings
+    }
+
+    /// Whether every scoped argument is bound (GOV-804).
+    pub fn bound(&self) -> bool {
+        self.bound
+    }
+
+    /// Whether it may be repeated.
+    pub fn idempotency(&self) -> Idempotency {
+        self.idempotency
+    }
+
+    /// How long one call may take.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// The definition as the server lists it, byte for byte.
+    pub fn definition(&self) -> &RawValue {
+        &self.definition
+    }
+}

@@ -1,0 +1,585 @@
+//! Approvals: what operators decided, and what is left of it (GOV §9).
+//!
+//! The book holds pending requests and decided grants in memory; the log holds the truth, and a restart
+//! rebuilds the book from it. A grant is used through a [`Claim`]: taken when the permit is issued, spent when
+//! the intent is durable, and given back if the call ends before that.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use portcullis_core::{
+    ApprovalId, PolicyVersion, Principal, ProposalId, RegistrationEpoch, ServerIdentity, SessionId,
+    Sha256Digest, Timestamp, ToolId,
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::operator::{Method, OperatorProof, Separation};
+use crate::policy::Offer;
+use crate::request::{CANON, CanonicalRequest, Fingerprint};
+
+/// How far one approval reaches.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// These exact arguments, one use, 15 minutes.
+    Once,
+    /// This tool in this session: at most 8 hours and 100 uses.
+    Session,
+    /// This tool until anything about it changes: at most 7 days and 1000 uses.
+    UntilVersionChange,
+}
+
+impl Scope {
+    /// All, from narrow to wide.
+    pub const ALL: [Scope; 3] = [Scope::Once, Scope::Session, Scope::UntilVersionChange];
+
+    /// The word in records, policy and commands.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scope::Once => "once",
+            Scope::Session => "session",
+            Scope::UntilVersionChange => "until-version-change",
+        }
+    }
+
+    fn life(self) -> (Duration, u64) {
+        const HOUR: u64 = 3600;
+        match self {
+            Scope::Once => (Duration::from_secs(15 * 60), 1),
+            Scope::Session => (Duration::from_secs(8 * HOUR), 100),
+            Scope::UntilVersionChange => (Duration::from_secs(7 * 24 * HOUR), 1000),
+        }
+    }
+
+    /// What the scope covers, for the person deciding.
+    pub fn coverage(self) -> &'static str {
+        match self {
+            Scope::Once => "exactly these arguments, one time, within 15 minutes",
+            Scope::Session => "any arguments of this tool in this session, up to 100 times or 8 hours",
+            Scope::UntilVersionChange => {
+                "any arguments of this tool until its version or declaration changes, up to 1000 times or 7 days"
+            }
+        }
+    }
+}
+
+impl std::str::FromStr for Scope {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        Scope::ALL.into_iter().find(|scope| scope.as_str() == text).ok_or_else(|| {
+            format!(
+                "{} is not an approval scope; expected once, session or until-version-change",
+                portcullis_core::name::printable(text)
+            )
+        })
+    }
+}
+
+/// How long a pending approval waits for somebody.
+pub const PENDING_TTL: Duration = Duration::from_secs(15 * 60);
+
+/// After this many denials of equal requests within [`DENIAL_WINDOW`], nobody is asked for as long again.
+const MAX_DENIALS: usize = 3;
+const DENIAL_WINDOW: Duration = Duration::from_secs(10 * 60);
+
+/// Where an approval is in its life (GOV-901).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)]
+pub enum State {
+    Pending,
+    Approved,
+    Denied,
+    Expired,
+    Withdrawn,
+    Consumed,
+    Revoked,
+    Invalidated,
+}
+
+impl State {
+    /// The word in records and commands.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Pending => "pending",
+            State::Approved => "approved",
+            State::Denied => "denied",
+            State::Expired => "expired",
+            State::Withdrawn => "withdrawn",
+            State::Consumed => "consumed",
+            State::Revoked => "revoked",
+            State::Invalidated => "invalidated",
+        }
+    }
+}
+
+/// One operator's decision.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct OperatorDecision {
+    pub by: String,
+    pub method: Method,
+    pub at: Timestamp,
+    pub reason: String,
+    pub separation: Separation,
+}
+
+/// An approval, pending or decided.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Approval {
+    pub approval_id: ApprovalId,
+    pub proposal_id: ProposalId,
+    pub fingerprint: Fingerprint,
+    pub tool_id: ToolId,
+    pub registration_epoch: RegistrationEpoch,
+    pub principal: Principal,
+    pub session: SessionId,
+    pub policy_version: PolicyVersion,
+    pub canon_version: String,
+    /// The scopes an operator may choose, each with its quorum.
+    pub offers: Vec<Offer>,
+    /// The scope chosen by the first approver.
+    pub scope: Option<Scope>,
+    pub decisions: Vec<OperatorDecision>,
+    pub requested_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub uses_left: u64,
+    /// Digest of exactly what the operator is shown.
+    pub presented_sha256: Sha256Digest,
+    pub state: State,
+}
+
+/// Why a decision is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecisionRefused {
+    /// No such approval.
+    #[error("there is no approval {0}")]
+    Unknown(ApprovalId),
+    /// Somebody else decided, or time did.
+    #[error("approval {id} is {}, no longer pending", state.as_str())]
+    NotPending {
+        /// Which.
+        id: ApprovalId,
+        /// What it is instead.
+        state: State,
+    },
+    /// Policy does not offer that scope for this call.
+    #[error("scope {} is not offered for this call; offered: {offered}", scope.as_str())]
+    NotOffered {
+        /// What was asked for.
+        scope: Scope,
+        /// What may be chosen.
+        offered: String,
+    },
+    /// One person decides once.
+    #[error("{0} has already decided; another operator is needed")]
+    SamePerson(String),
+    /// A decision without a visible reason.
+    #[error("a decision needs a reason")]
+    NoReason,
+}
+
+/// What asking came to.
+#[derive(Debug)]
+pub enum Asked {
+    /// A new request; its event must become durable before anybody sees it.
+    New(Box<Approval>),
+    /// An equal request is already pending.
+    Joined(ApprovalId),
+    /// Equal requests were denied so often that nobody is asked for now.
+    Suppressed {
+        /// When asking is possible again.
+        until: Timestamp,
+    },
+}
+
+/// One use of a grant, taken but not yet spent. Given back if dropped.
+#[derive(Debug)]
+pub struct Claim {
+    book: Arc<Book>,
+    approval: ApprovalId,
+    scope: Scope,
+    approvers: u32,
+    spent: bool,
+}
+
+impl Claim {
+    /// The approval behind it.
+    pub fn approval_id(&self) -> ApprovalId {
+        self.approval
+    }
+
+    /// How far that approval reaches.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// How many operators stand behind it.
+    pub fn approvers(&self) -> u32 {
+        self.approvers
+    }
+
+    /// The intent is durable: the use is gone.
+    pub(crate) fn spend(mut self) {
+        self.spent = true;
+        self.book.settle_claim(self.approval);
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.spent {
+            self.book.give_back(self.approval);
+        }
+    }
+}
+
+/// All approvals that matter now.
+#[derive(Debug, Default)]
+pub struct Book {
+    // Held for a few map operations, never across a wait. Calls that need no approval never take it.
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    approvals: HashMap<ApprovalId, Entry>,
+    pending: HashMap<RequestKey, ApprovalId>,
+    grants: HashMap<GrantKey, Vec<ApprovalId>>,
+    denials: HashMap<RequestKey, Vec<Timestamp>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    approval: Approval,
+    state: watch::Sender<State>,
+}
+
+type RequestKey = (Principal, Fingerprint, ToolId, RegistrationEpoch);
+
+/// What a grant matches, by its scope (the table of GOV §9).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum GrantKey {
+    Once(RequestKey),
+    Session(Principal, SessionId, ToolId, RegistrationEpoch),
+    UntilVersionChange(Principal, ToolId, RegistrationEpoch),
+}
+
+impl GrantKey {
+    fn of(approval: &Approval, scope: Scope) -> Self {
+        let Approval { principal, session, tool_id, registration_epoch: epoch, fingerprint, .. } = approval;
+        match scope {
+            Scope::Once => GrantKey::Once((principal.clone(), *fingerprint, tool_id.clone(), *epoch)),
+            Scope::Session => GrantKey::Session(principal.clone(), *session, tool_id.clone(), *epoch),
+            Scope::UntilVersionChange => {
+                GrantKey::UntilVersionChange(principal.clone(), tool_id.clone(), *epoch)
+            }
+        }
+    }
+
+    fn candidates(request: &CanonicalRequest) -> [Self; 3] {
+        let (tool, epoch) = (request.tool().id().clone(), request.tool().epoch());
+        let (principal, session) = (request.lineage().principal.clone(), request.lineage().session);
+        [
+            GrantKey::Once(request_key(request)),
+            GrantKey::Session(principal.clone(), session, tool.clone(), epoch),
+            GrantKey::UntilVersionChange(principal, tool, epoch),
+        ]
+    }
+}
+
+fn request_key(request: &CanonicalRequest) -> RequestKey {
+    let tool = request.tool();
+    (request.lineage().principal.clone(), request.fingerprint(), tool.id().clone(), tool.epoch())
+}
+
+impl Book {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Takes one use of a grant that covers `request`, the narrowest first.
+    pub fn claim(self: &Arc<Self>, request: &CanonicalRequest, now: Timestamp) -> Option<Claim> {
+        let mut entries = self.lock();
+        let Entries { approvals, grants, .. } = &mut *entries;
+        for key in GrantKey::candidates(request) {
+            for id in grants.get(&key).into_iter().flatten() {
+                let Some(Entry { approval, .. }) = approvals.get_mut(id) else { continue };
+                if approval.state != State::Approved || approval.uses_left == 0 || approval.expires_at <= now
+                {
+                    continue;
+                }
+                approval.uses_left -= 1;
+                let (scope, approvers) = (approval.scope?, approval.decisions.len() as u32);
+                return Some(Claim { book: self.clone(), approval: *id, scope, approvers, spent: false });
+            }
+        }
+        None
+    }
+
+    fn give_back(&self, id: ApprovalId) {
+        if let Some(entry) = self.lock().approvals.get_mut(&id) {
+            entry.approval.uses_left += 1;
+        }
+    }
+
+    fn settle_claim(&self, id: ApprovalId) {
+        let mut entries = self.lock();
+        let Some(entry) = entries.approvals.get_mut(&id) else { return };
+        if entry.approval.uses_left == 0 {
+            entries.finish(id, State::Consumed);
+        }
+    }
+
+    /// Asks for approval of `request`; equal pending requests join (GOV-904). A new request is not in the book
+    /// until [`Book::enter`] puts it there, after its event is durable.
+    pub fn ask(
+        &self,
+        request: &CanonicalRequest,
+        proposal: ProposalId,
+        offers: Vec<Offer>,
+        policy: PolicyVersion,
+        presented: Sha256Digest,
+        now: Timestamp,
+    ) -> Asked {
+        let mut entries = self.lock();
+        let key = request_key(request);
+        if let Some(id) = entries.pending.get(&key) {
+            return Asked::Joined(*id);
+        }
+        let denials = entries.denials.entry(key).or_default();
+        denials.retain(|at| now.since(*at) < DENIAL_WINDOW);
+        if denials.len() >= MAX_DENIALS {
+            return Asked::Suppressed { until: denials[denials.len() - 1].after(DENIAL_WINDOW) };
+        }
+        let lineage = request.lineage();
+        Asked::New(Box::new(Approval {
+            approval_id: ApprovalId::random(),
+            proposal_id: proposal,
+            fingerprint: request.fingerprint(),
+            tool_id: request.tool().id().clone(),
+            registration_epoch: request.tool().epoch(),
+            principal: lineage.principal.clone(),
+            session: lineage.session,
+            policy_version: policy,
+            canon_version: CANON.into(),
+            offers,
+            scope: None,
+            decisions: Vec::new(),
+            requested_at: now,
+            expires_at: now.after(PENDING_TTL),
+            uses_left: 0,
+            presented_sha256: presented,
+            state: State::Pending,
+        }))
+    }
+
+    /// Puts an approval into the book: a new one whose event is durable, or a recorded one after a restart.
+    pub fn enter(&self, approval: Approval) {
+        let mut entries = self.lock();
+        let id = approval.approval_id;
+        match (approval.state, approval.scope) {
+            (State::Pending, _) => {
+                let Approval { principal, fingerprint, tool_id, registration_epoch, .. } = &approval;
+                let key = (principal.clone(), *fingerprint, tool_id.clone(), *registration_epoch);
+                entries.pending.insert(key, id);
+            }
+            (State::Approved, Some(scope)) => {
+                entries.grants.entry(GrantKey::of(&approval, scope)).or_default().push(id);
+            }
+            _ => {}
+        }
+        let state = watch::Sender::new(approval.state);
+        entries.approvals.insert(id, Entry { approval, state });
+    }
+
+    /// Follows an approval's state.
+    pub fn watch(&self, id: ApprovalId) -> Option<watch::Receiver<State>> {
+        self.lock().approvals.get(&id).map(|entry| entry.state.subscribe())
+    }
+
+    /// One approval.
+    pub fn get(&self, id: ApprovalId) -> Option<Approval> {
+        self.lock().approvals.get(&id).map(|entry| entry.approval.clone())
+    }
+
+    /// All approvals, oldest first.
+    pub fn list(&self, state: Option<State>) -> Vec<Approval> {
+        let mut found: Vec<Approval> = (self.lock().approvals.values())
+            .map(|entry| entry.approval.clone())
+            .filter(|approval| state.is_none_or(|state| approval.state == state))
+            .collect();
+        found.sort_by_key(|approval| (approval.requested_at, approval.approval_id));
+        found
+    }
+
+    /// What the approval would be if `operator` granted it; changes nothing. The caller makes the decision
+    /// durable and then [`apply`](Book::apply)s it.
+    pub fn grant(
+        &self,
+        id: ApprovalId,
+        scope: Scope,
+        operator: &OperatorProof,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<Approval, DecisionRefused> {
+        let mut approval = self.decidable(id, operator, reason, now)?;
+        let offer = approval.offers.iter().find(|offer| offer.scope == scope).copied();
+        let same_scope = approval.scope.is_none_or(|chosen| chosen == scope);
+        let Some(offer) = offer.filter(|_| same_scope) else {
+            let offered: Vec<_> = match approval.scope {
+                Some(chosen) => vec![chosen.as_str()],
+                None => approval.offers.iter().map(|offer| offer.scope.as_str()).collect(),
+            };
+            return Err(DecisionRefused::NotOffered { scope, offered: offered.join(", ") });
+        };
+        approval.scope = Some(scope);
+        approval.decisions.push(decision(operator, reason, now));
+        let approvers: BTreeSet<&str> =
+            approval.decisions.iter().map(|decision| decision.by.as_str()).collect();
+        if approvers.len() as u32 >= offer.quorum {
+            let (life, uses) = scope.life();
+            approval.state = State::Approved;
+            approval.expires_at = now.after(life);
+            approval.uses_left = uses;
+        }
+        Ok(approval)
+    }
+
+    /// What the approval would be if `operator` denied it; changes nothing.
+    pub fn deny(
+        &self,
+        id: ApprovalId,
+        operator: &OperatorProof,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<Approval, DecisionRefused> {
+        let mut approval = self.decidable(id, operator, reason, now)?;
+        approval.decisions.push(decision(operator, reason, now));
+        approval.state = State::Denied;
+        Ok(approval)
+    }
+
+    fn decidable(
+        &self,
+        id: ApprovalId,
+        operator: &OperatorProof,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<Approval, DecisionRefused> {
+        let approval = self.get(id).ok_or(DecisionRefused::Unknown(id))?;
+        // A decision that comes too late is refused even if nobody has swept the book yet.
+        let state = if approval.state == State::Pending && approval.expires_at <= now {
+            State::Expired
+        } else {
+            approval.state
+        };
+        if state != State::Pending {
+            return Err(DecisionRefused::NotPending { id, state });
+        }
+        if approval.decisions.iter().any(|decision| decision.by == operator.name()) {
+            return Err(DecisionRefused::SamePerson(operator.name().to_owned()));
+        }
+        if !portcullis_core::name::has_visible_character(reason) {
+            return Err(DecisionRefused::NoReason);
+        }
+        Ok(approval)
+    }
+
+    /// Puts a durable decision into effect and wakes who waits for it.
+    pub fn apply(&self, decided: Approval) {
+        let mut entries = self.lock();
+        let id = decided.approval_id;
+        let key = (
+            decided.principal.clone(),
+            decided.fingerprint,
+            decided.tool_id.clone(),
+            decided.registration_epoch,
+        );
+        match (decided.state, decided.scope) {
+            (State::Approved, Some(scope)) => {
+                entries.pending.remove(&key);
+                entries.grants.entry(GrantKey::of(&decided, scope)).or_default().push(id);
+            }
+            (State::Denied, _) => {
+                entries.pending.remove(&key);
+                let at = decided.decisions.last().map_or(decided.requested_at, |decision| decision.at);
+                entries.denials.entry(key).or_default().push(at);
+            }
+            _ => {}
+        }
+        let state = decided.state;
+        if let Some(entry) = entries.approvals.get_mut(&id) {
+            entry.approval = decided;
+            entry.state.send_replace(state);
+        }
+    }
+
+    /// The approvals whose time has come, for the caller to record as expired and then [`end`](Book::end).
+    pub fn due(&self, now: Timestamp) -> Vec<ApprovalId> {
+        let entries = self.lock();
+        let due = entries.approvals.values().map(|entry| &entry.approval).filter(|approval| {
+            matches!(approval.state, State::Pending | State::Approved) && approval.expires_at <= now
+        });
+        due.map(|approval| approval.approval_id).collect()
+    }
+
+    /// The live approvals of one registration (GOV-906), for the caller to record as invalidated.
+    pub fn of_server(&self, server: &ServerIdentity, epoch: RegistrationEpoch) -> Vec<ApprovalId> {
+        let entries = self.lock();
+        let live = entries.approvals.values().map(|entry| &entry.approval).filter(|approval| {
+            matches!(approval.state, State::Pending | State::Approved)
+                && approval.registration_epoch == epoch
+                && approval.tool_id.server() == server
+        });
+        live.map(|approval| approval.approval_id).collect()
+    }
+
+    /// Ends approvals whose end is durable.
+    pub fn end(&self, ids: &[ApprovalId], state: State) {
+        let mut entries = self.lock();
+        for id in ids {
+            entries.finish(*id, state);
+        }
+    }
+}
+
+impl Entries {
+    fn finish(&mut self, id: ApprovalId, state: State) {
+        let Some(entry) = self.approvals.get_mut(&id) else { return };
+        let approval = &mut entry.approval;
+        let key = (
+            approval.principal.clone(),
+            approval.fingerprint,
+            approval.tool_id.clone(),
+            approval.registration_epoch,
+        );
+        if approval.state == State::Pending {
+            self.pending.remove(&key);
+        }
+        if let Some(scope) = approval.scope {
+            let key = GrantKey::of(approval, scope);
+            if let Some(ids) = self.grants.get_mut(&key) {
+                ids.retain(|other| *other != id);
+                if ids.is_empty() {
+                    self.grants.remove(&key);
+                }
+            }
+        }
+        approval.state = state;
+        entry.state.send_replace(state);
+    }
+}
+
+fn decision(operator: &OperatorProof, reason: &str, now: Timestamp) -> OperatorDecision {
+    OperatorDecision {
+        by: operator.name().to_owned(),
+        method: operator.method(),
+        at: now,
+        reason: portcullis_core::error::one_line(reason),
+        separation: operator.separation(),
+    }
+}

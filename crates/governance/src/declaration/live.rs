@@ -1,0 +1,179 @@
+//! The declaration held against what the server really lists (GOV-403.8, GOV-501).
+
+use portcullis_core::Sha256Digest;
+use portcullis_core::canon::to_jcs;
+use portcullis_core::name::printable;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::Declaration;
+
+/// What a probe found.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LiveSurface {
+    /// The protocol revision agreed on.
+    pub protocol_version: String,
+    /// The name the server gives itself; informational.
+    pub server_name: Option<String>,
+    /// The version the server gives itself (GOV-1302).
+    pub server_version: Option<String>,
+    /// Its tools, in its own order, all pages.
+    pub tools: Vec<LiveTool>,
+}
+
+/// One tool as the server lists it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LiveTool {
+    /// The name; hostile until compared with a declared one.
+    pub name: String,
+    /// The whole definition, byte for byte.
+    pub definition: Box<RawValue>,
+}
+
+/// A definition could not be read.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("tool {index} of the server's list is malformed: {problem}")]
+pub struct MalformedTool {
+    index: usize,
+    problem: &'static str,
+}
+
+/// The parts of a definition that acceptance compares.
+#[derive(Debug, Deserialize)]
+struct Compared {
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default, rename = "inputSchema")]
+    input_schema: Value,
+    #[serde(default, rename = "outputSchema")]
+    output_schema: Option<Value>,
+}
+
+/// Where declaration and server differ. Empty = equal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Listed by the server, not declared (MP-FH-005).
+    pub added: Vec<String>,
+    /// Declared, not listed (MP-FH-003).
+    pub removed: Vec<String>,
+    /// Both, but different (MP-FH-003).
+    pub changed: Vec<Changed>,
+}
+
+/// One field of one tool that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Changed {
+    /// The tool.
+    pub tool: String,
+    /// `description`, `inputSchema`, `outputSchema` or `definition`.
+    pub field: &'static str,
+}
+
+impl LiveTool {
+    /// Reads one entry of a `tools/list`.
+    pub fn read(index: usize, definition: &RawValue) -> Result<Self, MalformedTool> {
+        #[derive(Deserialize)]
+        struct Named {
+            name: String,
+        }
+        let named: Named = serde_json::from_str(definition.get())
+            .map_err(|_| MalformedTool { index, problem: "not an object with one string `name`" })?;
+        Ok(Self { name: named.name, definition: definition.to_owned() })
+    }
+
+    /// Digest of the definition, whatever the spacing and key order.
+    pub fn digest(&self) -> Sha256Digest {
+        let value: Value = serde_json::from_str(self.definition.get()).unwrap_or(Value::Null);
+        Sha256Digest::of(&to_jcs(&value).unwrap_or_default())
+    }
+}
+
+impl Difference {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
+    }
+
+    /// One line for people.
+    pub fn summary(&self) -> String {
+        let mut parts = Vec::new();
+        let list = |names: &[String]| names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ");
+        if !self.added.is_empty() {
+            parts.push(format!("the server lists undeclared {}", list(&self.added)));
+        }
+        if !self.removed.is_empty() {
+            parts.push(format!("the server does not list declared {}", list(&self.removed)));
+        }
+        for change in &self.changed {
+            parts.push(format!("{} of {} differs", change.field, printable(&change.tool)));
+        }
+        parts.join("; ")
+    }
+}
+
+/// Holds a declaration against the live server: name set, input schema, output schema, description.
+pub fn compare(declaration: &Declaration, live: &LiveSurface) -> Difference {
+    let mut difference = Difference::default();
+    for tool in &live.tools {
+        if !declaration.body.tools.iter().any(|declared| declared.name.as_str() == tool.name) {
+            difference.added.push(tool.name.clone());
+        }
+    }
+    for declared in &declaration.body.tools {
+        let name = declared.name.as_str();
+        let mut copies = live.tools.iter().filter(|tool| tool.name == name);
+        let Some(tool) = copies.next() else {
+            difference.removed.push(name.to_owned());
+            continue;
+        };
+        let mut changed = |field| difference.changed.push(Changed { tool: name.to_owned(), field });
+        if copies.next().is_some() {
+            changed("definition");
+        }
+        let Ok(found) = serde_json::from_str::<Compared>(tool.definition.get()) else {
+            changed("definition");
+            continue;
+        };
+        if !same(&declared.parameters, &found.input_schema) {
+            changed("inputSchema");
+        }
+        let output_agrees = match (&declared.output.schema, &found.output_schema) {
+            (Some(declared), Some(found)) => same(declared, found),
+            (None, None) => true,
+            _ => false,
+        };
+        if !output_agrees {
+            changed("outputSchema");
+        }
+        if declared.description.is_some() && declared.description != found.description {
+            changed("description");
+        }
+    }
+    difference
+}
+
+/// Holds a later probe against the accepted one: any difference is drift (GOV-501).
+pub fn drift(accepted: &LiveSurface, live: &LiveSurface) -> Difference {
+    let mut difference = Difference::default();
+    for tool in &live.tools {
+        match accepted.tools.iter().find(|known| known.name == tool.name) {
+            None => difference.added.push(tool.name.clone()),
+            Some(known) if known.digest() != tool.digest() => {
+                difference.changed.push(Changed { tool: tool.name.clone(), field: "definition" });
+            }
+            Some(_) => {}
+        }
+    }
+    for known in &accepted.tools {
+        if !live.tools.iter().any(|tool| tool.name == known.name) {
+            difference.removed.push(known.name.clone());
+        }
+    }
+    difference
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    // By canonical bytes, as the digests would be: 1.0 and 1 are one number.
+    matches!((to_jcs(a), to_jcs(b)), (Ok(a), Ok(b)) if a == b)
+}

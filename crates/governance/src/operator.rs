@@ -1,0 +1,59 @@
+//! Proof that an operator, and not an agent, asks (GOV-104, INV-MP-004).
+
+use portcullis_core::Actor;
+use serde::{Deserialize, Serialize};
+
+/// How the operator was recognised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// The peer of the operator socket runs under the gateway's own uid (SO_PEERCRED).
+    Uid,
+    /// The command holds the writer lock itself: no daemon runs, and the file system says who may.
+    Local,
+}
+
+/// Whether agents and operators run under different users (GOV-105).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Separation {
+    /// Agents run under another uid than the operator.
+    DedicatedUid,
+    /// They share one: allowed in mode `local`, and recorded with each decision.
+    SameUid,
+}
+
+/// An authenticated operator. Only the operator channel makes one; agent listeners have no path to it.
+#[derive(Debug, Clone)]
+pub struct OperatorProof {
+    name: String,
+    method: Method,
+    separation: Separation,
+}
+
+impl OperatorProof {
+    /// For the operator channel, after it has authenticated its peer.
+    pub fn authenticated(name: impl Into<String>, method: Method, separation: Separation) -> Self {
+        Self { name: name.into(), method, separation }
+    }
+
+    /// The operator's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How the operator was recognised.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Whether agents could be the same user.
+    pub fn separation(&self) -> Separation {
+        self.separation
+    }
+
+    /// The author of this operator's events.
+    pub fn actor(&self) -> Actor {
+        Actor::operator(&self.name)
+    }
+}

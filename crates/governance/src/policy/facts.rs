@@ -1,0 +1,215 @@
+//! What Cedar is told about a call: entities and context.
+
+use std::collections::HashSet;
+use std::str::FromStr as _;
+use std::sync::LazyLock;
+
+use cedar_policy::{
+    Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr,
+};
+use portcullis_core::Timestamp;
+use portcullis_core::canon::push_segment;
+use serde_json::Value;
+
+use super::Policy;
+use crate::accepted::AcceptedTool;
+use crate::approval::Scope;
+use crate::record::RegistrationRecord;
+use crate::registry::Trust;
+use crate::request::CanonicalRequest;
+
+/// The questions.
+#[derive(Clone, Copy)]
+pub(super) enum Action {
+    Invoke,
+    InvokeUnattended,
+}
+
+/// What is known about a tool and its server before any call: entities made once per snapshot.
+#[derive(Debug, Clone)]
+pub struct ToolFacts {
+    tool: EntityUid,
+    entities: Vec<Entity>,
+}
+
+/// What is known about a call besides the request itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Circumstances<'a> {
+    /// Whether the agent proved who it is, or is only named.
+    pub authenticated: bool,
+    /// What the client calls itself; not trusted.
+    pub client: &'a str,
+    /// How many calls its session has made.
+    pub session_calls: u64,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// Everything Cedar is told about one call.
+#[derive(Debug)]
+pub(super) struct Facts {
+    principal: EntityUid,
+    tool: EntityUid,
+    call: EntityUid,
+    mode: &'static str,
+    session_calls: i64,
+    hour: i64,
+    entities: Entities,
+}
+
+static AGENT: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Agent"));
+static SERVER: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Server"));
+static TOOL: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Tool"));
+static CALL: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Call"));
+static INVOKE: LazyLock<EntityUid> = LazyLock::new(|| uid(&type_name("Portcullis::Action"), "invoke"));
+static UNATTENDED: LazyLock<EntityUid> =
+    LazyLock::new(|| uid(&type_name("Portcullis::Action"), "invokeUnattended"));
+
+fn type_name(text: &str) -> EntityTypeName {
+    EntityTypeName::from_str(text).expect("a fixed name of the schema")
+}
+
+fn uid(kind: &EntityTypeName, id: &str) -> EntityUid {
+    EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
+}
+
+fn text(value: impl Into<String>) -> Expr {
+    Expr::new_string(value.into())
+}
+
+fn texts<T: ToString>(values: impl IntoIterator<Item = T>) -> Expr {
+    Expr::new_set(values.into_iter().map(|value| text(value.to_string())))
+}
+
+fn entity(uid: EntityUid, attributes: Vec<(&str, Expr)>, parents: HashSet<EntityUid>) -> Entity {
+    let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Entity::new(uid, attributes, parents).expect("plain values evaluate")
+}
+
+impl ToolFacts {
+    /// Describes a tool and its server.
+    pub fn new(tool: &AcceptedTool, record: &RegistrationRecord, server_trust: Trust) -> Self {
+        let server_uid = uid(&SERVER, record.server_identity.as_str());
+        let server = entity(
+            server_uid.clone(),
+            vec![
+                ("transport", text(record.transport.as_str())),
+                ("surface", text(record.surface.as_str())),
+                ("isolation", text(record.isolation_class.as_str())),
+                ("tier", Expr::new_long(record.assigned_trust_tier.into())),
+                ("trust", text(server_trust.as_str())),
+                ("modes", texts(record.policy_tags.iter().map(|mode| mode.as_str()))),
+            ],
+            HashSet::new(),
+        );
+        let tool_uid = uid(&TOOL, tool.id().as_str());
+        let described = entity(
+            tool_uid.clone(),
+            vec![
+                ("server", Expr::new_entity_uid(server_uid.clone())),
+                ("name", text(tool.id().item().name())),
+                ("classes", texts(tool.side_effects().iter().map(|class| class.as_str()))),
+                ("scopes", texts(tool.scopes())),
+                ("credentials", texts(tool.credentials())),
+                ("idempotency", text(tool.idempotency().as_str())),
+                ("bound", Expr::new_bool(tool.bound())),
+                ("trust", text(server_trust.as_str())),
+                ("violations", Expr::new_long(0)),
+            ],
+            HashSet::from([server_uid]),
+        );
+        Self { tool: tool_uid, entities: vec![server, described] }
+    }
+}
+
+impl Facts {
+    pub(super) fn gather(
+        policy: &Policy,
+        request: &CanonicalRequest,
+        tool: &ToolFacts,
+        circumstances: &Circumstances<'_>,
+    ) -> Self {
+        let principal = uid(&AGENT, request.lineage().principal.name());
+        let agent = entity(
+            principal.clone(),
+            vec![
+                ("authenticated", Expr::new_bool(circumstances.authenticated)),
+                ("client", text(circumstances.client)),
+            ],
+            HashSet::new(),
+        );
+        let call = uid(&CALL, "this");
+        let tags = if policy.reads_arguments { argument_tags(request) } else { Vec::new() };
+        let described = Entity::new_with_tags(call.clone(), [], [], tags).expect("plain values evaluate");
+        let entities = tool.entities.iter().cloned().chain([agent, described]);
+        Self {
+            principal,
+            tool: tool.tool.clone(),
+            call,
+            mode: policy.mode.as_str(),
+            session_calls: i64::try_from(circumstances.session_calls).unwrap_or(i64::MAX),
+            hour: circumstances.now.hour() as i64,
+            entities: Entities::from_entities(entities, None).expect("four distinct entities"),
+        }
+    }
+
+    pub(super) fn entities(&self) -> &Entities {
+        &self.entities
+    }
+
+    /// `None` only if Cedar cannot hold the values, which then counts as a refusal.
+    pub(super) fn request(&self, action: Action, approval: Option<(Scope, u32)>) -> Option<Request> {
+        let (scope, approvers) =
+            approval.map_or(("none", 0), |(scope, approvers)| (scope.as_str(), approvers));
+        let approval = Expr::new_record([
+            ("scope".to_owned(), text(scope)),
+            ("approvers".to_owned(), Expr::new_long(approvers.into())),
+        ]);
+        let context = Context::from_pairs([
+            ("mode".to_owned(), text(self.mode)),
+            ("call".to_owned(), Expr::new_entity_uid(self.call.clone())),
+            ("approval".to_owned(), approval.ok()?),
+            ("session_calls".to_owned(), Expr::new_long(self.session_calls)),
+            ("hour".to_owned(), Expr::new_long(self.hour)),
+        ]);
+        let action = match action {
+            Action::Invoke => INVOKE.clone(),
+            Action::InvokeUnattended => UNATTENDED.clone(),
+        };
+        Request::new(self.principal.clone(), action, self.tool.clone(), context.ok()?, None).ok()
+    }
+}
+
+/// Every scalar argument by its pointer; a bound one in its resolved form.
+fn argument_tags(request: &CanonicalRequest) -> Vec<(String, Expr)> {
+    let mut scalars = Vec::new();
+    collect_scalars(request.args_value(), &mut String::new(), &mut scalars);
+    for (pointer, value) in &mut scalars {
+        if let Some(bound) = request.bindings().iter().find(|binding| &binding.param == pointer) {
+            value.clone_from(&bound.resolved);
+        }
+    }
+    scalars.into_iter().map(|(pointer, value)| (pointer, Expr::new_string(value))).collect()
+}
+
+fn collect_scalars(value: &Value, pointer: &mut String, into: &mut Vec<(String, String)>) {
+    let length = pointer.len();
+    match value {
+        Value::Object(members) => {
+            for (name, child) in members {
+                push_segment(pointer, name);
+                collect_scalars(child, pointer, into);
+                pointer.truncate(length);
+            }
+        }
+        Value::Array(items) => {
+            for (index, child) in items.iter().enumerate() {
+                push_segment(pointer, &index.to_string());
+                collect_scalars(child, pointer, into);
+                pointer.truncate(length);
+            }
+        }
+        Value::String(text) => into.push((pointer.clone(), text.clone())),
+        scalar => into.push((pointer.clone(), scalar.to_string())),
+    }
+}

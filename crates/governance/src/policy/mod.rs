@@ -1,0 +1,348 @@
+//! Policy: may it happen, may it happen unattended, and which approvals may be asked for (GOV §8).
+//!
+//! Policies are Cedar, validated strictly against one schema; the base policies are always in force. Asking
+//! has three parts, and each is a separate question to Cedar: `invoke` without an approval (no: denied),
+//! `invokeUnattended` (yes: go), and, when an approval is needed or reused, `invoke` with that approval.
+
+mod facts;
+
+use std::str::FromStr as _;
+
+use cedar_policy::{
+    Authorizer, Decision as CedarDecision, PolicyId, PolicySet, Schema, ValidationMode, Validator,
+};
+use portcullis_core::{PolicyVersion, Sha256Digest};
+use serde::{Deserialize, Serialize};
+
+use crate::approval::{Claim, Scope};
+use crate::record::Mode;
+use crate::request::CanonicalRequest;
+
+use facts::{Action, Facts};
+pub use facts::{Circumstances, ToolFacts};
+
+const SCHEMA: &str = include_str!("schema.cedarschema");
+const BASE: &str = include_str!("base.cedar");
+
+/// The most operators a quorum can ask for.
+const MAX_QUORUM: u32 = 5;
+
+/// A ready-made policy (GOV-805).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Every untrusted call asks; approvals are narrow.
+    #[default]
+    Strict,
+    /// For teams.
+    Balanced,
+    /// For getting to know one's servers; modes local and team only.
+    Observe,
+}
+
+impl Preset {
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Preset::Strict => "strict",
+            Preset::Balanced => "balanced",
+            Preset::Observe => "observe",
+        }
+    }
+
+    fn source(self) -> &'static str {
+        match self {
+            Preset::Strict => include_str!("strict.cedar"),
+            Preset::Balanced => include_str!("balanced.cedar"),
+            Preset::Observe => include_str!("observe.cedar"),
+        }
+    }
+}
+
+/// One file of a bundle.
+#[derive(Debug, Clone, Serialize)]
+pub struct PolicyFile {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// A policy that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Not Cedar.
+    #[error("{file}: {message}")]
+    Syntax {
+        /// The file.
+        file: String,
+        /// What Cedar says, with the place.
+        message: String,
+    },
+    /// Does not fit the schema.
+    #[error("{file}: {message}")]
+    Invalid {
+        /// The file, where it can be told.
+        file: String,
+        /// What the validator says.
+        message: String,
+    },
+    /// Two policies with one id.
+    #[error("{file}: policy id {id:?} is used twice")]
+    DuplicateId {
+        /// The file with the second.
+        file: String,
+        /// The id.
+        id: String,
+    },
+}
+
+/// The policy in force.
+#[derive(Debug)]
+pub struct Policy {
+    version: PolicyVersion,
+    document: Vec<u8>,
+    mode: Mode,
+    set: PolicySet,
+    authorizer: Authorizer,
+    /// Whether any policy looks at arguments: if none does, they need not be turned into entities.
+    reads_arguments: bool,
+}
+
+/// What policy says about one request.
+#[derive(Debug)]
+pub struct Decision<'r> {
+    request: &'r CanonicalRequest,
+    policy: PolicyVersion,
+    verdict: Verdict,
+    reasons: Vec<String>,
+    facts: Facts,
+}
+
+/// The three answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// No.
+    Denied,
+    /// Yes, without asking anybody.
+    Unattended,
+    /// Yes, if an operator approves.
+    NeedsApproval,
+}
+
+impl Verdict {
+    /// The word in events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verdict::Denied => "deny",
+            Verdict::Unattended => "unattended",
+            Verdict::NeedsApproval => "approval",
+        }
+    }
+}
+
+/// An authorised request: what a permit is made of (INV-MP-002). Made only by a [`Decision`].
+#[derive(Debug)]
+pub struct Authorised<'r> {
+    pub(crate) request: &'r CanonicalRequest,
+    policy: PolicyVersion,
+    claim: Option<Claim>,
+}
+
+/// A scope an operator may choose, and how many operators it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Offer {
+    /// The scope.
+    pub scope: Scope,
+    /// How many distinct operators.
+    pub quorum: u32,
+}
+
+impl Policy {
+    /// Compiles a preset with the operator's own files beside it. `counter` rises with every activation.
+    pub fn compile(
+        preset: Preset,
+        files: &[PolicyFile],
+        mode: Mode,
+        counter: u64,
+    ) -> Result<Self, PolicyError> {
+        let preset_file =
+            PolicyFile { name: format!("preset {}", preset.as_str()), text: preset.source().into() };
+        let base = PolicyFile { name: "base policies".into(), text: BASE.into() };
+        let mut set = PolicySet::new();
+        for file in [&base, &preset_file].into_iter().chain(files) {
+            add_file(&mut set, file)?;
+        }
+        let (schema, _) = Schema::from_cedarschema_str(SCHEMA).expect("the shipped schema is valid");
+        let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
+        if let Some(error) = result.validation_errors().next() {
+            let file = error.policy_id().to_string();
+            return Err(PolicyError::Invalid { file, message: error.to_string() });
+        }
+        let texts: Vec<_> = [&base, &preset_file].into_iter().chain(files).collect();
+        let document = portcullis_core::canon::to_jcs(&texts).expect("policy texts are serialisable");
+        let version = PolicyVersion { counter, sha256: Sha256Digest::of(&document) };
+        let reads_arguments = texts.iter().any(|file| file.text.contains("call"));
+        Ok(Self { version, document, mode, set, authorizer: Authorizer::new(), reads_arguments })
+    }
+
+    /// `<counter>:<sha256>`.
+    pub fn version(&self) -> PolicyVersion {
+        self.version
+    }
+
+    /// The texts in force: evidence.
+    pub fn document(&self) -> &[u8] {
+        &self.document
+    }
+
+    /// Where the gateway runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Step 3: the decision about one request.
+    pub fn decide<'r>(
+        &self,
+        request: &'r CanonicalRequest,
+        tool: &ToolFacts,
+        circumstances: &Circumstances<'_>,
+    ) -> Decision<'r> {
+        let facts = Facts::gather(self, request, tool, circumstances);
+        let (verdict, reasons) = match self.ask(&facts, Action::Invoke, None) {
+            (CedarDecision::Deny, reasons) => (Verdict::Denied, reasons),
+            (CedarDecision::Allow, permitted) => match self.ask(&facts, Action::InvokeUnattended, None) {
+                (CedarDecision::Allow, reasons) => (Verdict::Unattended, reasons),
+                (CedarDecision::Deny, forbidden) => {
+                    let reasons = if forbidden.is_empty() { permitted } else { forbidden };
+                    (Verdict::NeedsApproval, reasons)
+                }
+            },
+        };
+        Decision { request, policy: self.version, verdict, reasons, facts }
+    }
+
+    /// The scopes an operator may choose for this request, each with its quorum (GOV-803).
+    pub fn offers(&self, decision: &Decision<'_>) -> Vec<Offer> {
+        let least_quorum = |scope| {
+            (1..=MAX_QUORUM).find(|n| {
+                self.ask(&decision.facts, Action::Invoke, Some((scope, *n))).0 == CedarDecision::Allow
+            })
+        };
+        Scope::ALL
+            .into_iter()
+            .filter_map(|scope| least_quorum(scope).map(|quorum| Offer { scope, quorum }))
+            .collect()
+    }
+
+    /// Turns an approval into an authorisation, if policy still allows its scope (GOV-803: asked on each reuse).
+    pub fn approved<'r>(&self, decision: &Decision<'r>, claim: Claim) -> Option<Authorised<'r>> {
+        let with = Some((claim.scope(), claim.approvers()));
+        let allowed = decision.verdict == Verdict::NeedsApproval
+            && decision.policy == self.version
+            && self.ask(&decision.facts, Action::Invoke, with).0 == CedarDecision::Allow;
+        allowed.then_some(Authorised { request: decision.request, policy: self.version, claim: Some(claim) })
+    }
+
+    fn ask(
+        &self,
+        facts: &Facts,
+        action: Action,
+        approval: Option<(Scope, u32)>,
+    ) -> (CedarDecision, Vec<String>) {
+        let Some(request) = facts.request(action, approval) else {
+            return (CedarDecision::Deny, vec!["error".into()]);
+        };
+        let response = self.authorizer.is_authorized(&request, &self.set, facts.entities());
+        let reasons = response.diagnostics().reason().map(ToString::to_string).collect();
+        // A policy that errs is skipped by Cedar; a skipped `forbid` must not let anything through (GOV-803).
+        if response.diagnostics().errors().next().is_some() {
+            return (CedarDecision::Deny, vec!["error".into()]);
+        }
+        (response.decision(), reasons)
+    }
+}
+
+impl<'r> Decision<'r> {
+    /// The answer.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// The policies that decided, by id.
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+
+    /// The policy version that decided.
+    pub fn policy(&self) -> PolicyVersion {
+        self.policy
+    }
+
+    /// The authorisation of a request that needs no approval.
+    pub fn unattended(&self) -> Option<Authorised<'r>> {
+        (self.verdict == Verdict::Unattended).then_some(Authorised {
+            request: self.request,
+            policy: self.policy,
+            claim: None,
+        })
+    }
+}
+
+impl Authorised<'_> {
+    /// The approval that authorised it, if one was needed.
+    pub fn claim(&self) -> Option<&Claim> {
+        self.claim.as_ref()
+    }
+
+    pub(crate) fn into_parts(self) -> (PolicyVersion, Option<Claim>) {
+        (self.policy, self.claim)
+    }
+}
+
+/// Adds a file's policies under their `@id`, or under the file's name and their position.
+fn add_file(set: &mut PolicySet, file: &PolicyFile) -> Result<(), PolicyError> {
+    let parsed = PolicySet::from_str(&file.text).map_err(|error| {
+        let detail: Vec<String> = error.iter().map(ToString::to_string).collect();
+        PolicyError::Syntax { file: file.name.clone(), message: detail.join("; ") }
+    })?;
+    for (index, policy) in parsed.policies().enumerate() {
+        let id = policy.annotation("id").map_or_else(|| format!("{}#{index}", file.name), ToOwned::to_owned);
+        let policy = policy.new_id(PolicyId::new(&id));
+        set.add(policy).map_err(|_| PolicyError::DuplicateId { file: file.name.clone(), id })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_validates_against_the_schema() {
+        // GOV-802, GOV-805
+        for preset in [Preset::Strict, Preset::Balanced, Preset::Observe] {
+            Policy::compile(preset, &[], Mode::Local, 1).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_policy_that_does_not_fit_the_schema_is_refused_with_its_file() {
+        let file = |text: &str| vec![PolicyFile { name: "mine.cedar".into(), text: text.into() }];
+        let compile =
+            |text| Policy::compile(Preset::Strict, &file(text), Mode::Local, 1).map(|_| ()).unwrap_err();
+        let syntax = compile("permit (principal, action");
+        assert!(matches!(&syntax, PolicyError::Syntax { file, .. } if file == "mine.cedar"), "{syntax}");
+        let unknown = compile("permit (principal, action, resource) when { resource.colour == \"red\" };");
+        assert!(matches!(&unknown, PolicyError::Invalid { file, .. } if file == "mine.cedar#0"), "{unknown}");
+        let twice = compile("@id(\"strict/invoke\") permit (principal, action, resource);");
+        assert!(matches!(twice, PolicyError::DuplicateId { .. }), "{twice}");
+    }
+
+    #[test]
+    fn the_version_names_the_texts() {
+        let version = |preset, counter| Policy::compile(preset, &[], Mode::Local, counter).unwrap().version();
+        assert_eq!(version(Preset::Strict, 1).sha256, version(Preset::Strict, 2).sha256);
+        assert_ne!(version(Preset::Strict, 1).sha256, version(Preset::Balanced, 1).sha256);
+    }
+}

@@ -1,0 +1,204 @@
+//! The registration record of a server (GOV-202, GOV-203).
+
+use std::collections::BTreeMap;
+
+use portcullis_core::{DeclarationVersion, RegistrationEpoch, ServerIdentity, ServerVersion, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::endpoint::{HttpEndpoint, Pin};
+
+/// Where Portcullis runs; a server is registered for some of these.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// One person's machine.
+    Local,
+    /// A team's shared gateway.
+    Team,
+    /// A company's.
+    Enterprise,
+    /// Unattended pipelines.
+    Ci,
+}
+
+/// How the server is reached.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "transport", rename_all = "lowercase")]
+pub enum Transport {
+    /// A child process of the gateway.
+    Stdio {
+        /// What is started.
+        process: Process,
+    },
+    /// Streamable HTTP.
+    Http {
+        /// Where it listens.
+        url: HttpEndpoint,
+    },
+}
+
+/// A program to start.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    /// Absolute path, symlinks resolved.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its working directory.
+    pub cwd: String,
+    /// Its whole environment: nothing is inherited.
+    pub env: BTreeMap<String, String>,
+}
+
+/// How far the server's effects are confined (SBX §10).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Isolation {
+    /// A child process with a cleared environment, own process group and no new privileges, but no kernel
+    /// confinement.
+    ProcessOnly,
+    /// A server on another host, vouched for by the operator.
+    External,
+    /// A loopback server that we did not start; the operator waived isolation, with a reason.
+    UnmanagedLocal,
+}
+
+/// Whether the set of tools may change while the server runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Surface {
+    /// The live server must equal the declaration.
+    Static,
+    /// Self-declared as changing; what is new waits for a new declaration.
+    Dynamic,
+}
+
+/// Where in its life a registration is (GOV-203).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerState {
+    /// Usable.
+    Active,
+    /// Stopped by a fault or an operator; only an operator resumes it.
+    Halted,
+    /// Replaced by a later record.
+    Superseded,
+    /// Gone; a tombstone.
+    Removed,
+}
+
+impl ServerState {
+    /// The word in records and listings.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ServerState::Active => "active",
+            ServerState::Halted => "halted",
+            ServerState::Superseded => "superseded",
+            ServerState::Removed => "removed",
+        }
+    }
+}
+
+/// What an operator registered.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RegistrationRecord {
+    /// The operator's name for the server.
+    pub server_identity: ServerIdentity,
+    /// `mcp`; in-process units would be `builtin` (GOV-103).
+    pub boundary_kind: String,
+    /// Version of this record's own shape.
+    pub record_version: u32,
+    /// This life of the server.
+    pub registration_epoch: RegistrationEpoch,
+    /// How it is reached.
+    #[serde(flatten)]
+    pub transport: Transport,
+    /// The version the operator registered.
+    pub server_version: ServerVersion,
+    /// Static or dynamic.
+    pub surface: Surface,
+    /// What the operator asked for; informational.
+    pub requested_trust_tier: u8,
+    /// What policy gave (GOV-806).
+    pub assigned_trust_tier: u8,
+    /// Why the server is here.
+    pub justification: String,
+    /// Deployment modes in which it may be used.
+    pub policy_tags: Vec<Mode>,
+    /// How far it is confined.
+    pub isolation_class: Isolation,
+    /// Why isolation was waived or attested, where that applies.
+    pub isolation_reason: Option<String>,
+    /// SHA-256 pins of what runs.
+    pub artifact_pins: Vec<Pin>,
+    /// The accepted declaration.
+    pub declaration_version: DeclarationVersion,
+    /// Where in its life it is.
+    pub state: ServerState,
+    /// Why it is halted.
+    pub halt: Option<String>,
+    /// Which operator registered it.
+    pub registered_by: String,
+    /// When.
+    pub registered_at: Timestamp,
+}
+
+impl Mode {
+    /// The word in configuration and policy.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Local => "local",
+            Mode::Team => "team",
+            Mode::Enterprise => "enterprise",
+            Mode::Ci => "ci",
+        }
+    }
+}
+
+impl std::str::FromStr for Mode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => Ok(Mode::Local),
+            "team" => Ok(Mode::Team),
+            "enterprise" => Ok(Mode::Enterprise),
+            "ci" => Ok(Mode::Ci),
+            other => Err(format!(
+                "{} is not a deployment mode; expected local, team, enterprise or ci",
+                portcullis_core::name::printable(other)
+            )),
+        }
+    }
+}
+
+impl Transport {
+    /// The word in records and policy.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Transport::Stdio { .. } => "stdio",
+            Transport::Http { .. } => "http",
+        }
+    }
+}
+
+impl Isolation {
+    /// The word in records and policy.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Isolation::ProcessOnly => "process-only",
+            Isolation::External => "external",
+            Isolation::UnmanagedLocal => "unmanaged-local",
+        }
+    }
+}
+
+impl Surface {
+    /// The word in records and policy.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Surface::Static => "static",
+            Surface::Dynamic => "dynamic",
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Everything that is registered and accepted, as one immutable snapshot.
+//!
+//! The data plane reads a [`Registry`] through an atomic pointer and never waits for the control plane. What
+//! must take effect at once on calls already under way (a halt, a trust reset) lives in [`ServerLive`], which
+//! all snapshots of one registration share.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use portcullis_core::{RegistrationEpoch, ServerIdentity};
+use serde::{Deserialize, Serialize};
+
+use crate::accepted::{AcceptedDeclaration, AcceptedTool};
+use crate::policy::{Policy, ToolFacts};
+use crate::record::{RegistrationRecord, ServerState};
+
+/// How far a tool or server is trusted (GOV-1101). Trust only saves prompts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trust {
+    /// Where everything starts.
+    #[default]
+    Untrusted,
+    /// Has behaved for a while.
+    Probationary,
+    /// Has behaved for long, and an operator said so.
+    Trusted,
+}
+
+impl Trust {
+    /// The word in records and policy.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Trust::Untrusted => "untrusted",
+            Trust::Probationary => "probationary",
+            Trust::Trusted => "trusted",
+        }
+    }
+}
+
+/// What can change under a running call.
+#[derive(Debug, Default)]
+pub struct ServerLive {
+    halted: AtomicBool,
+    reset_epoch: AtomicU64,
+}
+
+impl ServerLive {
+    /// Stops the server: nothing more is admitted, and every permit issued before is dead (GOV-1003 check 7).
+    pub fn halt(&self) {
+        self.halted.store(true, Ordering::Release);
+        self.reset_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Lets it run again; permits from before stay dead.
+    pub fn resume(&self) {
+        self.halted.store(false, Ordering::Release);
+    }
+
+    /// Whether it is stopped.
+    pub fn is_halted(&self) -> bool {
+        self.halted.load(Ordering::Acquire)
+    }
+
+    /// Rises with every halt and trust reset.
+    pub fn reset_epoch(&self) -> u64 {
+        self.reset_epoch.load(Ordering::Acquire)
+    }
+}
+
+/// One registered server with its accepted declaration.
+#[derive(Debug, Clone)]
+pub struct ServerEntry {
+    /// What the operator registered.
+    pub record: Arc<RegistrationRecord>,
+    /// What it may offer.
+    pub declaration: Arc<AcceptedDeclaration>,
+    /// What can change under a running call.
+    pub live: Arc<ServerLive>,
+    /// How far the server is trusted.
+    pub trust: Trust,
+}
+
+/// One callable tool with all that deciding about it needs.
+#[derive(Debug)]
+pub struct ToolEntry {
+    /// The name agents use.
+    pub wire_name: String,
+    /// The tool.
+    pub tool: Arc<AcceptedTool>,
+    /// Its server.
+    pub server: ServerEntry,
+    /// What policy is told about both.
+    pub facts: ToolFacts,
+}
+
+/// The snapshot.
+#[derive(Debug)]
+pub struct Registry {
+    servers: BTreeMap<ServerIdentity, ServerEntry>,
+    tools: Vec<ToolEntry>,
+    by_wire_name: HashMap<String, usize>,
+    policy: Arc<Policy>,
+}
+
+/// Where the current snapshot is read from.
+pub trait ActiveRegistry: Send + Sync {
+    /// The snapshot in force now.
+    fn current(&self) -> Arc<Registry>;
+}
+
+impl Registry {
+    /// Builds a snapshot of the servers that are not removed.
+    pub fn new(servers: impl IntoIterator<Item = ServerEntry>, policy: Arc<Policy>) -> Self {
+        let servers: BTreeMap<_, _> =
+            servers.into_iter().map(|entry| (entry.record.server_identity.clone(), entry)).collect();
+        let mut tools = Vec::new();
+        let mut by_wire_name = HashMap::new();
+        for server in servers.values() {
+            for tool in server.declaration.tools() {
+                let wire_name = wire_name(tool, |taken| by_wire_name.contains_key(taken));
+                by_wire_name.insert(wire_name.clone(), tools.len());
+                let facts = ToolFacts::new(tool, &server.record, server.trust);
+                tools.push(ToolEntry { wire_name, tool: tool.clone(), server: server.clone(), facts });
+            }
+        }
+        Self { servers, tools, by_wire_name, policy }
+    }
+
+    /// The servers, by name.
+    pub fn servers(&self) -> impl Iterator<Item = &ServerEntry> {
+        self.servers.values()
+    }
+
+    /// One server.
+    pub fn server(&self, identity: &ServerIdentity) -> Option<&ServerEntry> {
+        self.servers.get(identity)
+    }
+
+    /// The server a tool belongs to, if this snapshot has that very registration and declaration.
+    pub fn owner(&self, tool: &AcceptedTool) -> Option<&ServerEntry> {
+        self.servers.get(tool.id().server()).filter(|entry| {
+            entry.record.registration_epoch == tool.epoch()
+                && entry.declaration.version() == tool.id().declaration()
+        })
+    }
+
+    /// The tool an agent means by a name in `tools/call`.
+    pub fn tool(&self, wire_name: &str) -> Option<&ToolEntry> {
+        self.by_wire_name.get(wire_name).map(|index| &self.tools[*index])
+    }
+
+    /// All tools, sorted by server and declared order.
+    pub fn tools(&self) -> &[ToolEntry] {
+        &self.tools
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+}
+
+impl ServerEntry {
+    /// Whether calls may be admitted now.
+    pub fn is_active(&self) -> bool {
+        self.record.state == ServerState::Active && !self.live.is_halted()
+    }
+
+    /// This life of the server.
+    pub fn epoch(&self) -> RegistrationEpoch {
+        self.record.registration_epoch
+    }
+}
+
+/// The name agents use (CAT-24): `<server>__<tool>` in `[A-Za-z0-9_-]{1,64}`, unique in the snapshot.
+fn wire_name(tool: &AcceptedTool, taken: impl Fn(&str) -> bool) -> String {
+    let plain: String = format!("{}__{}", tool.id().server(), tool.id().item().name())
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' })
+        .collect();
+    if plain.len() <= 64 && !taken(&plain) {
+        return plain;
+    }
+    let digest = portcullis_core::Sha256Digest::of(tool.id().short().as_bytes()).to_string();
+    format!("{}_{}", &plain[..plain.len().min(57)], &digest[..6])
+}

@@ -1,0 +1,197 @@
+//! The canonical request: the one form in which a call is decided, approved, permitted and sent (GOV-703).
+
+use std::sync::Arc;
+
+use portcullis_core::canon::to_jcs;
+use portcullis_core::digest::to_hex;
+use portcullis_core::name::ScopeName;
+use portcullis_core::{Lineage, Principal, RegistrationEpoch, Secret, SessionId, Sha256Digest, ToolId};
+use portcullis_gauntlet::Screened;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::accepted::AcceptedTool;
+use crate::binding::{OutOfScope, Resolved};
+use crate::declaration::SideEffect;
+
+/// The version of these rules, in every document, permit and event.
+pub const CANON: &str = "canon-v1";
+
+/// Why a request has no canonical form.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// An argument lies outside its scope.
+    #[error(transparent)]
+    OutOfScope(#[from] OutOfScope),
+    /// The canonical arguments are larger than declared.
+    #[error("the arguments are larger than the declared {limit} bytes")]
+    TooLarge {
+        /// The declared limit.
+        limit: usize,
+    },
+    /// The arguments were screened for another tool, or cannot be written canonically.
+    #[error("the arguments cannot be made canonical")]
+    NotCanonical,
+}
+
+/// A call in canonical form. It exists only for an accepted tool and screened arguments.
+#[derive(Debug)]
+pub struct CanonicalRequest {
+    tool: Arc<AcceptedTool>,
+    lineage: Lineage,
+    args: Box<RawValue>,
+    args_value: serde_json::Value,
+    bindings: Vec<Resolved>,
+    document: Vec<u8>,
+    sha256: Sha256Digest,
+    fingerprint: Fingerprint,
+}
+
+/// Matches equal requests of one principal, whatever the session: keyed, so that it tells nothing to who does
+/// not hold the installation's key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Fingerprint([u8; 32]);
+
+impl std::fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&to_hex(&self.0))
+    }
+}
+
+impl Serialize for Fingerprint {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(&to_hex(&self.0))
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Fingerprint {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        portcullis_core::digest::parse_hex(&text)
+            .map(Self)
+            .ok_or_else(|| serde::de::Error::custom("not a fingerprint"))
+    }
+}
+
+/// The document of GOV-703. Members are declared in canonical (sorted) order, so that plain serialisation is
+/// RFC 8785; a test holds it to that.
+#[derive(Serialize)]
+struct Document<'a> {
+    args: &'a RawValue,
+    bindings: &'a [Resolved],
+    canon: &'static str,
+    credential_classes: &'a [String],
+    method: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nonce: Option<&'a str>,
+    principal: &'a Principal,
+    registration_epoch: RegistrationEpoch,
+    scopes: &'a [ScopeName],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<SessionId>,
+    side_effects: &'a [SideEffect],
+    tool_id: &'a ToolId,
+}
+
+impl CanonicalRequest {
+    /// Makes screened arguments canonical for `tool`.
+    pub fn new(
+        tool: &Arc<AcceptedTool>,
+        screened: &Screened,
+        lineage: Lineage,
+        fingerprint_key: &Secret<[u8; 32]>,
+    ) -> Result<Self, RequestError> {
+        // A `Screened` of another tool would carry arguments this tool's schema never saw.
+        if !Arc::ptr_eq(screened.spec(), tool.spec()) {
+            return Err(RequestError::NotCanonical);
+        }
+        let args = to_jcs(screened.args()).map_err(|_| RequestError::NotCanonical)?;
+        let limit = tool.spec().max_request_bytes;
+        if args.len() > limit {
+            return Err(RequestError::TooLarge { limit });
+        }
+        let args = String::from_utf8(args).map_err(|_| RequestError::NotCanonical)?;
+        let args = RawValue::from_string(args).map_err(|_| RequestError::NotCanonical)?;
+        let mut bindings = Vec::new();
+        for binding in tool.bindings() {
+            binding.resolve(screened.args(), &mut bindings)?;
+        }
+        let mut nonce = [0; 16];
+        getrandom::fill(&mut nonce).expect("the system has random numbers");
+        let nonce = to_hex(&nonce);
+        let mut document = Document {
+            args: &args,
+            bindings: &bindings,
+            canon: CANON,
+            credential_classes: tool.credentials(),
+            method: "tools/call",
+            nonce: Some(&nonce),
+            principal: &lineage.principal,
+            registration_epoch: tool.epoch(),
+            scopes: tool.scopes(),
+            session: Some(lineage.session),
+            side_effects: tool.side_effects(),
+            tool_id: tool.id(),
+        };
+        let bytes = serde_json::to_vec(&document).map_err(|_| RequestError::NotCanonical)?;
+        (document.nonce, document.session) = (None, None);
+        let bare = serde_json::to_vec(&document).map_err(|_| RequestError::NotCanonical)?;
+        let fingerprint = Fingerprint(*blake3::keyed_hash(fingerprint_key.expose(), &bare).as_bytes());
+        let sha256 = Self::digest_of(&bytes);
+        Ok(Self {
+            tool: tool.clone(),
+            args_value: screened.args().clone(),
+            args,
+            bindings,
+            document: bytes,
+            sha256,
+            fingerprint,
+            lineage,
+        })
+    }
+
+    /// The request digest of a document's bytes.
+    pub(crate) fn digest_of(document: &[u8]) -> Sha256Digest {
+        Sha256Digest::of_parts(&[b"portcullis/canon-v1\n", document])
+    }
+
+    /// The tool.
+    pub fn tool(&self) -> &Arc<AcceptedTool> {
+        &self.tool
+    }
+
+    /// Who asks, where.
+    pub fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+
+    /// The canonical arguments: the bytes that are shown, hashed and sent.
+    pub fn args(&self) -> &RawValue {
+        &self.args
+    }
+
+    /// The arguments as a value, for policy.
+    pub fn args_value(&self) -> &serde_json::Value {
+        &self.args_value
+    }
+
+    /// The arguments that lie in scopes.
+    pub fn bindings(&self) -> &[Resolved] {
+        &self.bindings
+    }
+
+    /// The whole document, with its nonce: evidence.
+    pub fn document(&self) -> &[u8] {
+        &self.document
+    }
+
+    /// Digest of the document; unguessable, because the document holds a nonce.
+    pub fn sha256(&self) -> Sha256Digest {
+        self.sha256
+    }
+
+    /// Matches approvals and counts (GOV-703).
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+}
