@@ -1,0 +1,99 @@
+//! Real MCP packages for the tests: servers and clients that others wrote.
+//!
+//! Versions are pinned in `xtask/third-party`. They are installed into the user's cache, in a folder named by the
+//! content of those files, so that a changed pin is a new folder and a finished one is never touched again.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Outcome;
+use crate::test::is_there;
+use crate::workspace::{Workspace, output, run};
+
+/// Where the packages are.
+#[derive(Debug)]
+pub(crate) struct ThirdParty {
+    pub(crate) node_modules: PathBuf,
+    /// The interpreter of the virtual environment.
+    pub(crate) python: PathBuf,
+}
+
+const FILES: [&str; 4] = ["package.json", "package-lock.json", ".npmrc", "requirements.txt"];
+
+/// Installs what is not installed yet.
+pub(crate) fn install(workspace: &Workspace) -> Outcome<ThirdParty> {
+    let pins = workspace.root.join("xtask/third-party");
+    let folder = workspace.cache.join("third-party").join(fingerprint(&pins)?);
+    let places =
+        ThirdParty { node_modules: folder.join("node_modules"), python: folder.join("venv/bin/python") };
+    let finished = folder.join("finished");
+    if finished.is_file() && is_there(&places.python, "--version") {
+        println!("installed in {}", folder.display());
+        return Ok(places);
+    }
+    require_tools()?;
+    // An interrupted installation is not worth repairing.
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    for file in FILES {
+        fs::copy(pins.join(file), folder.join(file))
+            .map_err(|error| format!("third-party/{file}: {error}"))?;
+    }
+    // Install scripts of strangers are not needed and not run.
+    run(Command::new("npm").args(["ci", "--ignore-scripts"]).current_dir(&folder))?;
+    run(Command::new("python3").args(["-m", "venv", "venv"]).current_dir(&folder))?;
+    run(Command::new(&places.python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"])
+        .current_dir(&folder))?;
+    fs::write(finished, "").map_err(|error| error.to_string())?;
+    println!("installed in {}", folder.display());
+    Ok(places)
+}
+
+fn fingerprint(pins: &Path) -> Outcome<String> {
+    let mut hasher = DefaultHasher::new();
+    for file in FILES {
+        fs::read(pins.join(file)).map_err(|error| format!("third-party/{file}: {error}"))?.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+/// A tool, how to see whether it is there, and the package that has it.
+const TOOLS: [(&str, &[&str], &str); 3] = [
+    ("node", &["--version"], "nodejs"),
+    ("npm", &["--version"], "npm"),
+    ("python3", &["-c", "import venv, ensurepip"], "python3-venv"),
+];
+
+fn require_tools() -> Outcome {
+    let missing = || {
+        TOOLS.iter().filter(|(program, arguments, _)| {
+            !Command::new(program).args(*arguments).output().is_ok_and(|output| output.status.success())
+        })
+    };
+    let packages: Vec<&str> = missing().map(|(_, _, package)| *package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let wanted = packages.join(" ");
+    let root = output(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
+    if !root || !is_there("apt-get", "--version") {
+        return Err(format!("missing: {wanted}. Install it first, on Debian with: apt-get install {wanted}"));
+    }
+    println!("installing {wanted}");
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        command
+    };
+    run(apt().args(["update", "-qq"]))?;
+    run(apt().args(["install", "-y", "-qq", "--no-install-recommends"]).args(&packages))?;
+    let still: Vec<&str> = missing().map(|(program, _, _)| *program).collect();
+    if still.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("{} cannot be started although installed", still.join(", ")))
+    }
+}
