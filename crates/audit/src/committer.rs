@@ -1,0 +1,359 @@
+//! The one thread that writes (AUD-20, AUD-21, AUD-26).
+//!
+//! A turn takes everything that waits, gives each record its number, time and predecessor, stores the evidence
+//! first and the records second, syncs, and wakes everybody who waited. If anything of that fails, the log is
+//! done for: a kernel may report a failed write-back once and then forget it, so after an error no later
+//! success on the same file can be believed. Reopening reads what is really there.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use portcullis_core::{Actor, Clock, EventId, LogId, Sha256Digest, Timestamp, failpoint};
+use serde_json::json;
+
+use crate::error::{AtPath as _, AuditBlocked, AuditError};
+use crate::event::{Event, Trail};
+use crate::event_name::EventName;
+use crate::evidence::{Day, EvidenceRef, RetentionClass, Role};
+use crate::files::{self, Spare};
+use crate::frame::{self, COMMIT_LEN, Commit, HEADER_LEN, SegmentHeader};
+use crate::layout::Layout;
+use crate::log::{DurableRecord, Receipt};
+use crate::pack::Packs;
+use crate::queue::{Parcel, Queue, Waiter};
+use crate::recovery::Tail;
+
+/// AUD-20.
+const MAX_TURN_RECORDS: usize = 4096;
+const MAX_TURN_BYTES: usize = 8 << 20;
+/// AUD-10.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(5);
+
+/// The most bytes one trail's records may take, given the size of segments: a turn never spans two.
+pub(crate) fn max_trail(segment_bytes: u64) -> usize {
+    MAX_TURN_BYTES.min(usize::try_from(segment_bytes / 2).unwrap_or(MAX_TURN_BYTES))
+}
+
+/// What the committer shares with everybody.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) queue: Queue,
+    pub(crate) subscribers: Mutex<Vec<Subscriber>>,
+    pub(crate) next_seq: AtomicU64,
+    pub(crate) last_time: AtomicU64,
+    pub(crate) turns: AtomicU64,
+    pub(crate) segment_syncs: AtomicU64,
+    pub(crate) pack_syncs: AtomicU64,
+}
+
+/// Somebody who wants to see durable records.
+#[derive(Debug)]
+pub(crate) struct Subscriber {
+    pub(crate) wanted: fn(EventName) -> bool,
+    pub(crate) sender: mpsc::Sender<DurableRecord>,
+}
+
+/// The writer's end of the log.
+pub(crate) struct Committer {
+    log: LogId,
+    layout: Layout,
+    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+    segment_bytes: u64,
+    group_delay: Duration,
+    segment: Segment,
+    spare: Spare,
+    packs: Packs,
+    next_seq: u64,
+    head: Sha256Digest,
+    last_time: Timestamp,
+    /// Whether the log already says that the wall clock is behind.
+    clock_behind: bool,
+    /// A turn's bytes, kept for the next.
+    out: Vec<u8>,
+}
+
+struct Segment {
+    path: PathBuf,
+    file: File,
+    offset: u64,
+    len: u64,
+}
+
+/// Where one record of the turn lies in its bytes.
+struct Placed {
+    name: EventName,
+    seq: u64,
+    body: std::ops::Range<usize>,
+}
+
+/// How a committer is set up.
+pub(crate) struct Setup {
+    pub(crate) log: LogId,
+    pub(crate) layout: Layout,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) segment_bytes: u64,
+    pub(crate) first_segment_bytes: u64,
+    pub(crate) group_delay: Duration,
+}
+
+impl Committer {
+    /// Goes on where the log ends, or begins it.
+    pub(crate) fn new(setup: Setup, tail: Option<Tail>) -> Result<Self, AuditError> {
+        let mut spare = Spare::at(setup.layout.spare_segment());
+        let (tail, file) = match tail {
+            Some(tail) => {
+                let file = files::open_rw(&tail.segment)?;
+                (tail, file)
+            }
+            None => {
+                let path = setup.layout.segment(0);
+                let header = SegmentHeader { log: setup.log, first_seq: 0, prev: Sha256Digest::ZERO };
+                let (file, len) = spare.take(&path, 0, setup.first_segment_bytes, &header.encode())?;
+                let tail = Tail {
+                    next_seq: 0,
+                    head: Sha256Digest::ZERO,
+                    last_time: Timestamp::default(),
+                    segment: path,
+                    offset: HEADER_LEN as u64,
+                    len,
+                };
+                (tail, file)
+            }
+        };
+        setup.shared.next_seq.store(tail.next_seq, Ordering::Release);
+        setup.shared.last_time.store(tail.last_time.as_millis(), Ordering::Release);
+        let mut packs = Packs::new(setup.layout.clone());
+        packs.warm_up(Day::of(setup.clock.now()));
+        Ok(Self {
+            log: setup.log,
+            layout: setup.layout,
+            clock: setup.clock,
+            shared: setup.shared,
+            segment_bytes: setup.segment_bytes,
+            group_delay: setup.group_delay,
+            segment: Segment { path: tail.segment, file, offset: tail.offset, len: tail.len },
+            spare,
+            packs,
+            next_seq: tail.next_seq,
+            head: tail.head,
+            last_time: tail.last_time,
+            clock_behind: false,
+            out: Vec::new(),
+        })
+    }
+
+    /// Commits until the queue is closed and empty, or until something fails.
+    pub(crate) fn run(mut self) {
+        let mut parcels = Vec::new();
+        while self.shared.queue.take(&mut parcels) {
+            if !self.group_delay.is_zero() {
+                std::thread::sleep(self.group_delay);
+            }
+            while !parcels.is_empty() {
+                let rest = parcels.split_off(turn_len(&parcels));
+                if let Err(error) = self.turn(&mut parcels) {
+                    self.block(&error, parcels.drain(..).chain(rest));
+                    return;
+                }
+                parcels = rest;
+            }
+        }
+    }
+
+    fn turn(&mut self, parcels: &mut Vec<Parcel>) -> Result<(), AuditError> {
+        let wall = self.clock.now();
+        self.note_clock(wall, parcels);
+        let time = wall.max(self.last_time);
+        self.write_evidence(parcels)?;
+        let (placed, head) = self.fill(parcels, time);
+        if self.segment.len < self.segment.offset + self.out.len() as u64 {
+            self.rotate()?;
+        }
+        let holds = |name| placed.iter().any(|record| record.name == name);
+        let (intent, result) = (holds(EventName::ExecutionIntent), holds(EventName::ExecutionResult));
+        if result {
+            failpoint::pass("audit.before_result");
+        }
+        self.write()?;
+        if intent {
+            failpoint::pass("audit.after_intent_sync");
+        }
+        if result {
+            failpoint::pass("audit.after_result_sync");
+        }
+        let first_seq = self.next_seq;
+        self.next_seq += placed.len() as u64;
+        (self.head, self.last_time) = (head, time);
+        self.shared.next_seq.store(self.next_seq, Ordering::Release);
+        self.shared.last_time.store(time.as_millis(), Ordering::Release);
+        self.shared.turns.fetch_add(1, Ordering::Relaxed);
+        self.publish(&placed);
+        self.wake(parcels, first_seq, time);
+        Ok(())
+    }
+
+    /// AUD-10: `time` does not go back with the wall clock, and the log says why it stands still.
+    fn note_clock(&mut self, wall: Timestamp, parcels: &mut Vec<Parcel>) {
+        let behind = self.last_time.since(wall) > CLOCK_TOLERANCE;
+        if behind && !self.clock_behind {
+            let data = json!({"behind_ms": self.last_time.since(wall).as_millis() as u64, "wall": wall});
+            let event = Event::new(EventName::SystemClockAnomaly, &Actor::system()).data(data);
+            let mut trail = Trail::default();
+            if trail.push(&event, self.log, wall, &mut NoEvidence).is_ok() {
+                parcels.insert(0, Parcel { trail, objects: Vec::new(), waiter: Waiter::Nobody });
+            }
+        }
+        self.clock_behind = behind;
+    }
+
+    /// AUD-21: a durable record never points to an object that is not.
+    fn write_evidence(&mut self, parcels: &[Parcel]) -> Result<(), AuditError> {
+        let mut any = false;
+        for object in parcels.iter().flat_map(|parcel| &parcel.objects) {
+            self.packs.add(object)?;
+            any = true;
+        }
+        if any {
+            self.shared.pack_syncs.fetch_add(self.packs.write()?, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Puts the turn's frames together: where its records lie, and the leaf hash of the last.
+    fn fill(&mut self, parcels: &[Parcel], time: Timestamp) -> (Vec<Placed>, Sha256Digest) {
+        let time = time.to_string();
+        let (mut seq, mut head) = (self.next_seq, self.head);
+        let mut placed = Vec::with_capacity(parcels.iter().map(Parcel::records).sum());
+        self.out.clear();
+        for parcel in parcels {
+            for draft in parcel.trail.drafts() {
+                let start = frame::begin(&mut self.out);
+                let body = self.out.len();
+                parcel.trail.fill(draft, &head, seq, &time, &mut self.out);
+                frame::finish_record(&mut self.out, start);
+                head = frame::leaf(&self.out[body..]);
+                placed.push(Placed { name: draft.name, seq, body: body..self.out.len() });
+                seq += 1;
+            }
+        }
+        let commit = Commit { last_seq: seq.wrapping_sub(1), count: placed.len() as u32, leaf: head };
+        commit.write(&mut self.out);
+        (placed, head)
+    }
+
+    /// Goes over to the next segment (AUD-17). Everything in the current one is committed.
+    fn rotate(&mut self) -> Result<(), AuditError> {
+        let path = self.layout.segment(self.next_seq);
+        failpoint::pass_io("audit.rotate").at(&path)?;
+        let header = SegmentHeader { log: self.log, first_seq: self.next_seq, prev: self.head };
+        let needed = (HEADER_LEN + self.out.len()) as u64;
+        let (file, len) = self.spare.take(&path, needed, self.segment_bytes, &header.encode())?;
+        self.segment = Segment { path, file, offset: HEADER_LEN as u64, len };
+        Ok(())
+    }
+
+    /// One write, one sync.
+    fn write(&mut self) -> Result<(), AuditError> {
+        let segment = &mut self.segment;
+        failpoint::pass_io("audit.before_write").at(&segment.path)?;
+        let bytes = match failpoint::short_write("audit.write") {
+            Some(short) => &self.out[..short.min(self.out.len())],
+            None => &self.out[..],
+        };
+        let written = segment.file.write_at(bytes, segment.offset).at(&segment.path)?;
+        if written < self.out.len() {
+            // AUD-62: a full disk says so only at the next write. What arrived is a torn tail.
+            let cut = format!("only {written} of {} bytes were written; is the disk full?", self.out.len());
+            return Err(std::io::Error::new(std::io::ErrorKind::WriteZero, cut)).at(&segment.path);
+        }
+        failpoint::pass_io("audit.sync").and_then(|()| segment.file.sync_data()).at(&segment.path)?;
+        self.shared.segment_syncs.fetch_add(1, Ordering::Relaxed);
+        segment.offset += written as u64;
+        if segment.offset > segment.len / 2 {
+            self.spare.prepare(self.segment_bytes);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, placed: &[Placed]) {
+        let mut subscribers = self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        if subscribers.is_empty() {
+            return;
+        }
+        for record in placed {
+            let mut durable = None;
+            subscribers.retain(|subscriber| {
+                if !(subscriber.wanted)(record.name) {
+                    return true;
+                }
+                let durable = durable.get_or_insert_with(|| DurableRecord {
+                    bytes: self.out[record.body.clone()].into(),
+                    seq: record.seq,
+                    name: record.name,
+                });
+                subscriber.sender.send(durable.clone()).is_ok()
+            });
+        }
+    }
+
+    fn wake(&self, parcels: &mut Vec<Parcel>, mut seq: u64, time: Timestamp) {
+        for parcel in parcels.drain(..) {
+            let first_seq = seq;
+            seq += parcel.records() as u64;
+            if let Some(last) = parcel.trail.drafts().last() {
+                let id: EventId = last.id;
+                parcel.waiter.tell(Ok(Receipt { log: self.log, first_seq, seq: seq - 1, id, time }));
+            }
+        }
+    }
+
+    /// AUD-3, AUD-26, AUD-64: nobody who waits, and nobody who comes later, is told that anything is durable.
+    fn block(&self, error: &AuditError, waiting: impl Iterator<Item = Parcel>) {
+        let blocked = AuditBlocked::new(format!(
+            "{error}; the gateway takes no more calls until the cause is removed and the log is reopened"
+        ));
+        tracing::error!(code = "MP-FH-010", "{blocked}");
+        let mut withheld = 0u64;
+        for parcel in waiting {
+            withheld += u64::from(!matches!(parcel.waiter, Waiter::Nobody));
+            parcel.waiter.tell(Err(blocked.clone()));
+        }
+        self.shared.queue.block(&blocked);
+        // For the first record after recovery. The disk may refuse this as well; the error above was said.
+        let note =
+            json!({"first_error": error.to_string(), "since": self.clock.now(), "withheld_calls": withheld});
+        let _ = files::replace(&self.layout.failure(), note.to_string().as_bytes());
+    }
+}
+
+/// How many of the parcels go into the next turn: at least one.
+fn turn_len(parcels: &[Parcel]) -> usize {
+    let (mut records, mut bytes) = (0, 0);
+    let more = parcels.iter().take_while(|parcel| {
+        records += parcel.records();
+        bytes += parcel.bytes();
+        records <= MAX_TURN_RECORDS && bytes + COMMIT_LEN <= MAX_TURN_BYTES
+    });
+    more.count().max(1)
+}
+
+/// For events of the committer's own, which have none.
+struct NoEvidence;
+
+impl crate::event::Sealer for NoEvidence {
+    fn seal(
+        &mut self,
+        _: Role,
+        _: RetentionClass,
+        _: Option<portcullis_core::ProposalId>,
+        _: &[u8],
+    ) -> Result<EvidenceRef, String> {
+        Err("the committer has no evidence of its own".into())
+    }
+}

@@ -1,0 +1,188 @@
+//! What can go wrong with a log, by what the caller can do about it.
+
+use std::path::{Path, PathBuf};
+
+use portcullis_core::error::Fault;
+use portcullis_core::{ErrorCode, Sha256Digest, Timestamp};
+use serde::Serialize;
+
+/// MP-FH-010: the trail is not durable, so what it would have recorded must not happen (AUD-3).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("MP-FH-010 audit persistence: {reason}")]
+pub struct AuditBlocked {
+    /// The cause, for people: what failed, where, and what to do.
+    pub reason: String,
+}
+
+impl AuditBlocked {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
+
+    /// The governed failure mode behind this error.
+    pub fn fault(&self) -> Fault {
+        Fault::Audit
+    }
+}
+
+/// The kinds of damage that can be found in a log (AUD-50).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// Bytes that are no frame, or a frame that contradicts its neighbours.
+    BadFrame,
+    /// A frame whose checksum does not match.
+    BadCrc,
+    /// A record that is not the one canonical spelling of itself.
+    NotCanonical,
+    /// A record whose event nobody knows.
+    UnknownEvent,
+    /// A record whose number does not follow its predecessor's.
+    SeqGap,
+    /// A record that does not name the leaf hash of its predecessor.
+    PrevMismatch,
+    /// The log does not begin with `system.initialized` as number 0.
+    MissingGenesis,
+    /// A record that is older than its predecessor.
+    TimeRegressed,
+}
+
+impl ProblemKind {
+    /// The stable name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ProblemKind::BadFrame => "bad_frame",
+            ProblemKind::BadCrc => "bad_crc",
+            ProblemKind::NotCanonical => "not_canonical",
+            ProblemKind::UnknownEvent => "unknown_event",
+            ProblemKind::SeqGap => "seq_gap",
+            ProblemKind::PrevMismatch => "prev_mismatch",
+            ProblemKind::MissingGenesis => "missing_genesis",
+            ProblemKind::TimeRegressed => "time_regressed",
+        }
+    }
+}
+
+/// Why a log cannot be opened or read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AuditError {
+    /// Another process writes this log (AUD-60).
+    #[error("the audit log {} is held by {}; stop that process first", dir.display(), holder(*pid, *since))]
+    Held {
+        /// The log's folder.
+        dir: PathBuf,
+        /// The holder, if it said who it is.
+        pid: Option<u32>,
+        /// Since when.
+        since: Option<Timestamp>,
+    },
+    /// A file or folder that others could read or change, or that is not what it should be (AUD-15).
+    #[error("{}: {problem}", path.display())]
+    Permissions {
+        /// The offending path.
+        path: PathBuf,
+        /// What is wrong and how to put it right.
+        problem: String,
+    },
+    /// Acknowledged records are damaged; nothing is repaired silently (AUD-61).
+    #[error("{} is damaged at byte {offset}: {}; restore it from a copy, the log is not opened", segment.display(), kind.as_str())]
+    Corrupt {
+        /// What is wrong.
+        kind: ProblemKind,
+        /// In which file.
+        segment: PathBuf,
+        /// Where in it.
+        offset: u64,
+    },
+    /// The folder is not an audit folder, or holds more than one log.
+    #[error("{}: {problem}", path.display())]
+    Layout {
+        /// The folder or file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// An option is out of its range.
+    #[error("{what}")]
+    Options {
+        /// Which, and what its range is.
+        what: String,
+    },
+    /// An evidence object cannot be given out.
+    #[error("evidence object {object}: {problem}")]
+    Evidence {
+        /// Its address.
+        object: Sha256Digest,
+        /// Why.
+        problem: EvidenceProblem,
+    },
+    /// The key file or the sealed keys cannot be used.
+    #[error("{}: {problem}", path.display())]
+    Keys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The log could not take its own first records.
+    #[error(transparent)]
+    Blocked(#[from] AuditBlocked),
+    /// The operating system refused.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// On which path.
+        path: PathBuf,
+        /// What it said.
+        source: std::io::Error,
+    },
+}
+
+/// Why an evidence object cannot be given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EvidenceProblem {
+    /// No pack has it.
+    #[error("not found in any pack")]
+    Missing,
+    /// Its key is gone, by retention or by loss.
+    #[error("its key is destroyed or missing")]
+    KeyDestroyed,
+    /// It does not open with the key, log, role and proposal it was sealed for, or is not as long as recorded.
+    #[error("does not open as recorded")]
+    Digest,
+}
+
+impl AuditError {
+    /// The code of this error.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            AuditError::Held { .. } | AuditError::Io { .. } => ErrorCode::ControlUnavailable,
+            AuditError::Permissions { .. } | AuditError::Layout { .. } | AuditError::Options { .. } => {
+                ErrorCode::Validation
+            }
+            AuditError::Keys { .. } | AuditError::Corrupt { .. } => ErrorCode::Integrity,
+            AuditError::Evidence { problem: EvidenceProblem::Digest, .. } => ErrorCode::Integrity,
+            AuditError::Evidence { .. } => ErrorCode::NotFound,
+            AuditError::Blocked(blocked) => blocked.fault().error_code(),
+        }
+    }
+}
+
+fn holder(pid: Option<u32>, since: Option<Timestamp>) -> String {
+    match (pid, since) {
+        (Some(pid), Some(since)) => format!("process {pid} since {since}"),
+        (Some(pid), None) => format!("process {pid}"),
+        _ => "another process".into(),
+    }
+}
+
+/// Names the path in an error of the operating system.
+pub(crate) trait AtPath<T> {
+    fn at(self, path: &Path) -> Result<T, AuditError>;
+}
+
+impl<T, E: Into<std::io::Error>> AtPath<T> for Result<T, E> {
+    fn at(self, path: &Path) -> Result<T, AuditError> {
+        self.map_err(|source| AuditError::Io { path: path.into(), source: source.into() })
+    }
+}

@@ -1,0 +1,216 @@
+//! Files as a log needs them: private, never through a symbolic link, and on the disk when they say so
+//! (AUD-15, AUD-17).
+
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use crate::error::{AtPath as _, AuditError};
+
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600).custom_flags(OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+/// Opens a file of the log to read and overwrite.
+pub(crate) fn open_rw(path: &Path) -> Result<File, AuditError> {
+    private().read(true).write(true).open(path).at(path)
+}
+
+/// Opens a file of the log to read.
+pub(crate) fn open_read(path: &Path) -> Result<File, AuditError> {
+    private().read(true).open(path).at(path)
+}
+
+/// Opens the lock file, creating it if there is none.
+pub(crate) fn open_or_create(path: &Path) -> Result<File, AuditError> {
+    private().read(true).write(true).create(true).open(path).at(path)
+}
+
+/// Creates a folder and those above it that are missing; what is created is private.
+pub(crate) fn create_dir_all(path: &Path) -> Result<(), AuditError> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).at(path)
+}
+
+/// Makes the names in a folder durable.
+pub(crate) fn sync_dir(path: &Path) -> Result<(), AuditError> {
+    File::open(path).and_then(|dir| dir.sync_all()).at(path)
+}
+
+fn sync_parent(path: &Path) -> Result<(), AuditError> {
+    path.parent().map_or(Ok(()), sync_dir)
+}
+
+/// Puts `bytes` at `path` so that a crash leaves either the old content or the new, never a mixture.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), AuditError> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let mut file = private().write(true).create(true).truncate(true).open(&new).at(&new)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).at(&new)?;
+    rename(&new, path)
+}
+
+/// Renames durably.
+pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), AuditError> {
+    std::fs::rename(from, to).at(to)?;
+    sync_parent(to)
+}
+
+/// Creates a file of `len` zeros that are really on the disk (AUD-17). Overwriting them later changes no
+/// metadata, so its sync needs no journal commit; a sparse or merely reserved file would need one each time.
+pub(crate) fn preallocate(path: &Path, len: u64) -> Result<File, AuditError> {
+    static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
+    let file = private().read(true).write(true).create(true).truncate(true).open(path).at(path)?;
+    let mut offset = 0;
+    while offset < len {
+        let chunk = ZEROS.len().min((len - offset) as usize);
+        file.write_all_at(&ZEROS[..chunk], offset).at(path)?;
+        offset += chunk as u64;
+    }
+    file.sync_all().at(path)?;
+    Ok(file)
+}
+
+/// A preallocated file that is made on another thread before it is needed.
+pub(crate) struct Spare {
+    path: PathBuf,
+    making: Option<std::thread::JoinHandle<Result<(File, u64), AuditError>>>,
+}
+
+impl Spare {
+    /// Spares of this name lie at `path` until they are used.
+    pub(crate) fn at(path: PathBuf) -> Self {
+        Self { path, making: None }
+    }
+
+    /// Begins to make one of `len` bytes, unless one is being made or already made.
+    pub(crate) fn prepare(&mut self, len: u64) {
+        if self.making.is_none() {
+            let path = self.path.clone();
+            let make = move || make_spare(&path, len).map(|file| (file, len));
+            self.making = std::thread::Builder::new().name("audit-spare".into()).spawn(make).ok();
+        }
+    }
+
+    /// Gives out a file of at least `len` bytes under the name `to`, beginning with `head`; waits for the one
+    /// being made, or makes one of `otherwise` bytes now.
+    pub(crate) fn take(
+        &mut self,
+        to: &Path,
+        len: u64,
+        otherwise: u64,
+        head: &[u8],
+    ) -> Result<(File, u64), AuditError> {
+        let made = self.making.take().and_then(|making| making.join().ok());
+        let (file, size) = match made {
+            Some(Ok((file, size))) if size >= len => (file, size),
+            _ => {
+                let size = otherwise.max(len);
+                (make_spare(&self.path, size)?, size)
+            }
+        };
+        if !head.is_empty() {
+            file.write_all_at(head, 0).at(&self.path)?;
+            file.sync_all().at(&self.path)?;
+        }
+        rename(&self.path, to)?;
+        Ok((file, size))
+    }
+}
+
+impl Drop for Spare {
+    fn drop(&mut self) {
+        if let Some(making) = self.making.take() {
+            let _ = making.join();
+        }
+    }
+}
+
+/// Makes a spare, or takes the one an earlier run left: it has its name only since all of it is on the disk.
+fn make_spare(path: &Path, len: u64) -> Result<File, AuditError> {
+    if let Ok(file) = open_rw(path)
+        && file.metadata().is_ok_and(|metadata| metadata.len() == len)
+    {
+        return Ok(file);
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    let file = preallocate(&new, len)?;
+    rename(&new, path)?;
+    Ok(file)
+}
+
+/// Refuses everything in and under `dir` that others could read or change (AUD-15).
+pub(crate) fn check_tree(dir: &Path) -> Result<(), AuditError> {
+    check_dir(dir)?;
+    for entry in std::fs::read_dir(dir).at(dir)? {
+        let entry = entry.at(dir)?;
+        let path = entry.path();
+        // `file_type` does not follow links; a link is told apart in `check`.
+        if entry.file_type().at(&path)?.is_dir() { check_tree(&path)? } else { check_file(&path)? }
+    }
+    Ok(())
+}
+
+/// Refuses a folder that others could use.
+pub(crate) fn check_dir(path: &Path) -> Result<(), AuditError> {
+    check(path, true, 0o700)
+}
+
+/// Refuses a file that others could use.
+pub(crate) fn check_file(path: &Path) -> Result<(), AuditError> {
+    check(path, false, 0o600)
+}
+
+fn check(path: &Path, dir: bool, most: u32) -> Result<(), AuditError> {
+    let refuse = |problem: String| Err(AuditError::Permissions { path: path.into(), problem });
+    let metadata = match std::fs::symlink_metadata(path) {
+        // A spare may be renamed while the folder is listed.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !dir => return Ok(()),
+        other => other.at(path)?,
+    };
+    if metadata.is_symlink() {
+        return refuse("is a symbolic link; put the real file there".into());
+    }
+    if dir != metadata.is_dir() || !(dir || metadata.is_file()) {
+        return refuse(format!("is not a {}", if dir { "folder" } else { "regular file" }));
+    }
+    let (owner, me) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner != me {
+        return refuse(format!(
+            "belongs to user {owner}, the gateway runs as {me}; run: chown {me} {}",
+            path.display()
+        ));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & !most != 0 {
+        return refuse(format!(
+            "has mode {mode:o}, at most {most:o} is allowed; run: chmod {most:o} {}",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+/// The name of the file system `dir` is on if a crash of the machine would take what is written there (AUD-25).
+#[cfg(target_os = "linux")]
+pub(crate) fn volatile_mount(dir: &Path) -> Option<&'static str> {
+    match rustix::fs::statfs(dir).ok()?.f_type as u32 {
+        0x0102_1994 => Some("tmpfs"),
+        0x8584_58f6 => Some("ramfs"),
+        0x6969 => Some("nfs"),
+        _ => None,
+    }
+}
+
+/// The name of the file system `dir` is on if a crash of the machine would take what is written there (AUD-25).
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn volatile_mount(_: &Path) -> Option<&'static str> {
+    None
+}

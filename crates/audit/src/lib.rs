@@ -1,0 +1,58 @@
+//! The audit log: what Portcullis knows to have happened.
+//!
+//! Every decision is an event, every event a record, and a record is durable before anything acts on it: the
+//! intent to call before the first byte of the call leaves, the result before any part of it is released
+//! (AUD-1, AUD-2). State elsewhere is a projection of this log and can be rebuilt from it.
+//!
+//! A log is a folder of segments. Records are canonical JSON, each naming the hash of the one before, so that
+//! changing, removing, inserting or reordering any of them shows. The exact bytes things happened with lie
+//! beside the records as sealed evidence objects, whose keys can be destroyed on schedule while the log stays
+//! whole.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `event`, `event_name`, `record` | an event on its way in, what it can be called, and a record read back |
+//! | `log` | [`AuditLog`]: opening, appending, committing, evidence |
+//! | `queue`, `committer` | group commit: many callers, one thread, one sync |
+//! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
+//! | `evidence`, `seal`, `keys`, `pack` | evidence: its words, sealing it, the keys, the files it lies in |
+//! | `layout`, `files` | the folder, its lock, and files that are private and really written |
+//! | `read`, `verify` | for everybody else: reading a log, and checking it |
+//!
+//! What this crate does not do: it does not decide, and it does not know what events mean. It does not search;
+//! an index would be another projection. It has no function that changes or removes a record.
+//!
+//! # Invariants
+//! - A [`Receipt`] exists only for records that are on the disk with everything before them.
+//! - A durable record never refers to an evidence object that is not durable.
+//! - After the first failed write or sync nothing is acknowledged until the log is reopened.
+//! - Nothing is repaired silently: a cut tail is kept and recorded, and damage elsewhere keeps the log shut.
+//! - One process writes, and only the committer thread in it.
+
+mod committer;
+mod cursor;
+mod error;
+mod event;
+mod event_name;
+mod evidence;
+mod files;
+mod frame;
+mod keys;
+mod layout;
+mod log;
+mod pack;
+mod queue;
+mod read;
+mod record;
+mod recovery;
+mod seal;
+mod verify;
+
+pub use error::{AuditBlocked, AuditError, EvidenceProblem, ProblemKind};
+pub use event::Event;
+pub use event_name::{EventName, UnknownEvent};
+pub use evidence::{EvidenceRef, KeyName, KeyNameError, RetentionClass, Role};
+pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
+pub use read::{read, read_from};
+pub use record::{Record, Reference, ReferenceError};
+pub use verify::{Problem, Report, verify};

@@ -1,0 +1,467 @@
+//! The log as everybody else sees it.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use portcullis_core::{Actor, Clock, EventId, LogId, ProposalId, SystemClock, Timestamp};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use crate::committer::{Committer, Setup, Shared, Subscriber, max_trail};
+use crate::error::{AtPath as _, AuditBlocked, AuditError, EvidenceProblem};
+use crate::event::{Event, Sealer, Trail};
+use crate::event_name::EventName;
+use crate::evidence::{Day, EvidenceRef, RetentionClass, Role};
+use crate::keys::KeyRing;
+use crate::layout::Layout;
+use crate::pack::Sealed;
+use crate::queue::{Parcel, Refused, Waiter};
+use crate::record::Record;
+use crate::seal::{self, Binding};
+use crate::{files, pack, recovery};
+
+const MIB: u64 = 1 << 20;
+/// A new log begins with a small segment: writing its zeros is what a first start waits for.
+const FIRST_SEGMENT: u64 = 8 * MIB;
+
+/// How a log is kept.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The audit folder; the log is a folder in it, named by its id.
+    pub dir: PathBuf,
+    /// How large a segment is, 8 MiB to 1 GiB.
+    pub segment_bytes: u64,
+    /// How long a caller waits for durability before it is told that there is none (AUD-24).
+    pub commit_timeout: Duration,
+    /// How long a turn waits for company, at most 5 ms. Zero is right unless syncs are very dear.
+    pub group_delay: Duration,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Who keeps the log; with the log's id it becomes the origin of its checkpoints (AUD-32).
+    pub origin: String,
+    /// The file with the key that wraps the data keys; created if it does not exist.
+    pub kek_file: PathBuf,
+    /// Lifts the range of `segment_bytes`.
+    #[doc(hidden)]
+    pub any_segment_size: bool,
+}
+
+impl Options {
+    /// The defaults for a log in `dir` whose keys are wrapped by the key in `kek_file`.
+    pub fn new(dir: impl Into<PathBuf>, kek_file: impl Into<PathBuf>) -> Self {
+        let host = rustix::system::uname().nodename().to_string_lossy().replace([' ', '+'], "-");
+        Self {
+            dir: dir.into(),
+            segment_bytes: 64 * MIB,
+            commit_timeout: Duration::from_secs(10),
+            group_delay: Duration::ZERO,
+            clock: Arc::new(SystemClock),
+            origin: format!("portcullis/{host}"),
+            kek_file: kek_file.into(),
+            any_segment_size: false,
+        }
+    }
+
+    /// Segments of any size, for tests that want to see many.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_tiny_segments(mut self, bytes: u64) -> Self {
+        self.segment_bytes = bytes;
+        self.any_segment_size = true;
+        self
+    }
+
+    fn check(&self) -> Result<(), AuditError> {
+        let refuse = |what: &str| Err(AuditError::Options { what: what.into() });
+        if !self.any_segment_size && !(8 * MIB..=1024 * MIB).contains(&self.segment_bytes) {
+            return refuse("audit.segment_bytes must be between 8 MiB and 1 GiB");
+        }
+        if self.group_delay > Duration::from_millis(5) {
+            return refuse("audit.group_delay must be at most 5 ms");
+        }
+        if self.origin.is_empty()
+            || self.origin.contains(|c: char| c == '+' || c.is_whitespace() || c.is_control())
+        {
+            return refuse("audit.origin must be a name without spaces and +");
+        }
+        Ok(())
+    }
+}
+
+/// Proof that a trail is durable. Only a commit makes one (AUD-22).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// The log it is in.
+    pub log: LogId,
+    /// The number of the trail's first record.
+    pub first_seq: u64,
+    /// The number of its last.
+    pub seq: u64,
+    /// The id of its last record.
+    pub id: EventId,
+    /// When it was committed.
+    pub time: Timestamp,
+}
+
+/// A record that is durable, as subscribers get it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct DurableRecord {
+    /// Its canonical bytes.
+    pub bytes: Arc<[u8]>,
+    /// Its number.
+    pub seq: u64,
+    /// What happened.
+    pub name: EventName,
+}
+
+impl DurableRecord {
+    /// Reads the record.
+    pub fn parse(&self) -> Result<Record, serde_json::Error> {
+        Record::parse(&self.bytes)
+    }
+}
+
+/// Whether the log takes records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// It does.
+    Ok,
+    /// It does not, and nothing may happen until it is reopened (AUD-3).
+    Blocked {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// What the committer did so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Turns committed.
+    pub turns: u64,
+    /// Syncs of segments.
+    pub segment_syncs: u64,
+    /// Syncs of evidence packs.
+    pub pack_syncs: u64,
+}
+
+/// The audit log, open for writing. A clone is another handle to the same log.
+///
+/// ```
+/// use portcullis_audit::{AuditLog, Event, EventName, Options};
+/// use portcullis_core::Actor;
+/// # let home = tempfile::tempdir().unwrap();
+/// let log = AuditLog::open(Options::new(home.path().join("audit"), home.path().join("kek"))).unwrap();
+/// log.append(vec![Event::new(EventName::SystemStarted, &Actor::system())]).unwrap();
+/// let receipt = log.commit_blocking(vec![Event::new(EventName::SessionOpened, &Actor::system())]).unwrap();
+/// assert_eq!(receipt.seq, 2); // after system.initialized and system.started
+/// log.close();
+/// let names: Vec<_> = portcullis_audit::read(log.dir()).unwrap().map(|record| record.unwrap().event).collect();
+/// assert_eq!(names[2], EventName::SessionOpened);
+/// ```
+#[derive(Clone)]
+pub struct AuditLog(Arc<Inner>);
+
+struct Inner {
+    log: LogId,
+    layout: Layout,
+    clock: Arc<dyn Clock>,
+    shared: Arc<Shared>,
+    keys: KeyRing,
+    commit_timeout: Duration,
+    max_trail: usize,
+    volatile: Option<&'static str>,
+    /// The committer and the lock, until the log is closed.
+    running: Mutex<Option<(JoinHandle<()>, std::fs::File)>>,
+}
+
+impl AuditLog {
+    /// Opens the one log in the options' folder for writing, or begins it.
+    ///
+    /// Takes the lock, refuses files that others could use, cuts off a torn tail, and records what it found.
+    pub fn open(options: Options) -> Result<AuditLog, AuditError> {
+        options.check()?;
+        let now = options.clock.now();
+        let (log, layout) = Layout::find_or_create(&options.dir, now)?;
+        let lock = layout.acquire(now)?;
+        files::check_tree(layout.dir())?;
+        let volatile = files::volatile_mount(layout.dir());
+        if let Some(kind) = volatile {
+            tracing::warn!(dir = %layout.dir().display(), "the audit log is on {kind}: a crash of the machine may lose it");
+        }
+        let tail = recovery::recover(&layout, log)?;
+        let keys = KeyRing::open(log, layout.keys(), &options.kek_file)?;
+        let origin = format!("{}/{log}", options.origin);
+        if !layout.description().exists() {
+            files::replace(&layout.description(), format!("origin = {}\n", json!(origin)).as_bytes())?;
+        }
+        let shared = Arc::new(Shared::default());
+        let setup = Setup {
+            log,
+            layout: layout.clone(),
+            clock: options.clock.clone(),
+            shared: shared.clone(),
+            segment_bytes: options.segment_bytes,
+            first_segment_bytes: options.segment_bytes.min(FIRST_SEGMENT),
+            group_delay: options.group_delay,
+        };
+        let committer = Committer::new(setup, tail)?;
+        let thread = std::thread::Builder::new()
+            .name("audit-committer".into())
+            .spawn(move || committer.run())
+            .at(layout.dir())?;
+        let opened = AuditLog(Arc::new(Inner {
+            log,
+            layout,
+            clock: options.clock,
+            shared,
+            keys,
+            commit_timeout: options.commit_timeout,
+            max_trail: max_trail(options.segment_bytes),
+            volatile,
+            running: Mutex::new(Some((thread, lock))),
+        }));
+        opened.record_opening(&origin)?;
+        Ok(opened)
+    }
+
+    /// The first records of this run: that the log begins, that its tail was cut, that it had failed.
+    fn record_opening(&self, origin: &str) -> Result<(), AuditError> {
+        let actor = Actor::system();
+        let mut trail = Vec::new();
+        if self.next_seq() == 0 {
+            let data = json!({"format": "portcullis-audit-v1", "origin": origin, "vkey": null});
+            trail.push(Event::new(EventName::SystemInitialized, &actor).data(data));
+        }
+        let repairs = recovery::pending_repairs(&self.0.layout)?;
+        for (_, repair) in &repairs {
+            trail.push(Event::new(EventName::AuditTailRepaired, &actor).data(repair));
+        }
+        let failure = self.0.layout.failure();
+        if let Ok(note) = std::fs::read(&failure) {
+            let note = serde_json::from_slice::<Value>(&note).unwrap_or_else(|_| json!({}));
+            trail.push(Event::new(EventName::AuditPersistenceFailure, &actor).data(note));
+        }
+        if trail.is_empty() {
+            return Ok(());
+        }
+        self.commit_blocking(trail)?;
+        for (pending, _) in &repairs {
+            recovery::settle(pending)?;
+        }
+        let _ = std::fs::remove_file(&failure);
+        Ok(())
+    }
+
+    /// The log's id.
+    pub fn id(&self) -> LogId {
+        self.0.log
+    }
+
+    /// The log's own folder.
+    pub fn dir(&self) -> &Path {
+        self.0.layout.dir()
+    }
+
+    /// The time of the last durable record.
+    pub fn last_time(&self) -> Timestamp {
+        Timestamp::from_millis(self.0.shared.last_time.load(Ordering::Acquire))
+    }
+
+    /// How many records are durable, which is the number of the next one.
+    pub fn next_seq(&self) -> u64 {
+        self.0.shared.next_seq.load(Ordering::Acquire)
+    }
+
+    /// The kind of file system the log is on, if it is one that forgets (AUD-25).
+    pub fn volatile_mount(&self) -> Option<&'static str> {
+        self.0.volatile
+    }
+
+    /// Queues `trail` behind everything queued before, and does not wait. It is durable when any later commit is.
+    #[allow(clippy::needless_pass_by_value)] // Whoever records a trail is done with it.
+    pub fn append(&self, trail: Vec<Event>) -> Result<(), AuditBlocked> {
+        if trail.is_empty() {
+            return Ok(());
+        }
+        match self.0.shared.queue.push(self.0.pack(&trail, Waiter::Nobody)?) {
+            Ok(()) => Ok(()),
+            Err(Refused::Blocked(blocked)) => Err(blocked),
+            Err(Refused::Full(_)) => Err(AuditBlocked::new("the audit queue is full")),
+        }
+    }
+
+    /// Commits `trail`, all of it in order in one turn; resolves when it and everything queued before are durable.
+    ///
+    /// A dropped future or a timeout does not take the trail back: it may still become durable.
+    pub async fn commit(&self, trail: Vec<Event>) -> Result<Receipt, AuditBlocked> {
+        let deadline = Instant::now() + self.0.commit_timeout;
+        let (sender, receiver) = oneshot::channel();
+        let parcel = self.0.pack(non_empty(&trail)?, Waiter::Task(sender))?;
+        self.0.shared.queue.push_async(parcel, deadline).await?;
+        match tokio::time::timeout_at(deadline.into(), receiver).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(abandoned()),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// [`commit`](AuditLog::commit) for a thread that may block.
+    #[allow(clippy::needless_pass_by_value)] // Whoever records a trail is done with it.
+    pub fn commit_blocking(&self, trail: Vec<Event>) -> Result<Receipt, AuditBlocked> {
+        let deadline = Instant::now() + self.0.commit_timeout;
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let parcel = self.0.pack(non_empty(&trail)?, Waiter::Thread(sender))?;
+        self.0.shared.queue.push_blocking(parcel, deadline)?;
+        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(outcome) => outcome,
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(abandoned()),
+            Err(mpsc::RecvTimeoutError::Timeout) => Err(self.timed_out()),
+        }
+    }
+
+    /// Every durable record from now on whose event is `wanted`, in order. To see all from some number on,
+    /// subscribe first, then [`read_from`](crate::read_from) it, and skip what comes twice. Ends when the log closes.
+    pub fn subscribe(&self, wanted: fn(EventName) -> bool) -> mpsc::Receiver<DurableRecord> {
+        let (sender, receiver) = mpsc::channel();
+        let mut subscribers = self.0.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        subscribers.push(Subscriber { wanted, sender });
+        receiver
+    }
+
+    /// The exact bytes behind a reference in a durable record of `proposal`: found by address, opened with its
+    /// key, unpacked.
+    pub fn evidence(
+        &self,
+        reference: &EvidenceRef,
+        proposal: Option<ProposalId>,
+    ) -> Result<Vec<u8>, AuditError> {
+        let fail = |problem| AuditError::Evidence { object: reference.object, problem };
+        let key = self.0.keys.named(reference.key).ok_or(fail(EvidenceProblem::KeyDestroyed))?;
+        let object = pack::find(&self.0.layout, reference)?.ok_or(fail(EvidenceProblem::Missing))?;
+        let binding = Binding { log: self.0.log, role: reference.role, proposal };
+        seal::open(&key.cipher, binding, reference.bytes, &object).ok_or(fail(EvidenceProblem::Digest))
+    }
+
+    /// Whether the log takes records.
+    pub fn health(&self) -> Health {
+        match self.0.shared.queue.blocked() {
+            Some(blocked) => Health::Blocked { reason: blocked.reason },
+            None => Health::Ok,
+        }
+    }
+
+    /// What the committer did so far.
+    pub fn stats(&self) -> Stats {
+        let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        let shared = &self.0.shared;
+        Stats {
+            turns: read(&shared.turns),
+            segment_syncs: read(&shared.segment_syncs),
+            pack_syncs: read(&shared.pack_syncs),
+        }
+    }
+
+    /// Makes everything queued durable, then lets go of the log. Also happens when the last handle is dropped.
+    pub fn close(&self) {
+        self.0.close();
+    }
+
+    fn timed_out(&self) -> AuditBlocked {
+        AuditBlocked::new(format!("not durable within {:?}; it may become so later", self.0.commit_timeout))
+    }
+}
+
+impl std::fmt::Debug for AuditLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AuditLog").field("id", &self.0.log).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Does all the work that does not need the committer.
+    fn pack(&self, trail: &[Event], waiter: Waiter) -> Result<Parcel, AuditBlocked> {
+        let now = self.clock.now();
+        let mut packer = Packer { inner: self, now, objects: Vec::new() };
+        let mut drafts = Trail::default();
+        for event in trail {
+            drafts.push(event, self.log, now, &mut packer).map_err(AuditBlocked::new)?;
+        }
+        if drafts.framed_len() > self.max_trail {
+            return Err(AuditBlocked::new(format!("a trail is longer than {} bytes", self.max_trail)));
+        }
+        Ok(Parcel { trail: drafts, objects: packer.objects, waiter })
+    }
+
+    fn close(&self) {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((thread, lock)) = running {
+            self.shared.queue.close();
+            let joined = thread.join().is_ok();
+            // Nothing more will come: a subscriber's receiver ends here.
+            self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            let finished = joined && self.shared.queue.blocked().is_none();
+            if finished && let Err(error) = self.keys.mark_announced() {
+                // Costs another key on the next start, nothing else.
+                tracing::warn!("audit keys: {error}");
+            }
+            drop(lock);
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// Seals the evidence of one trail, on its caller's thread.
+struct Packer<'a> {
+    inner: &'a Inner,
+    now: Timestamp,
+    objects: Vec<Sealed>,
+}
+
+impl Sealer for Packer<'_> {
+    fn seal(
+        &mut self,
+        role: Role,
+        class: RetentionClass,
+        proposal: Option<ProposalId>,
+        plaintext: &[u8],
+    ) -> Result<EvidenceRef, String> {
+        let inner = self.inner;
+        let key = inner.keys.current(class, Day::of(self.now), |key| {
+            let data = json!({"check": key.check, "class": class, "key": key.name});
+            let event = Event::new(EventName::AuditKeyCreated, &Actor::system()).data(data);
+            let parcel = inner.pack(&[event], Waiter::Nobody).map_err(|blocked| blocked.reason)?;
+            inner.shared.queue.push(parcel).map_err(|refused| match refused {
+                Refused::Blocked(blocked) => blocked.reason,
+                Refused::Full(_) => "the audit queue is full".into(),
+            })
+        })?;
+        let binding = Binding { log: inner.log, role, proposal };
+        let (object, bytes) =
+            seal::seal(&key.cipher, binding, plaintext).ok_or("an evidence object is longer than 4 GiB")?;
+        self.objects.push(Sealed { class, day: key.name.day, bytes });
+        Ok(EvidenceRef { bytes: plaintext.len() as u64, key: key.name, object, role })
+    }
+}
+
+fn non_empty(trail: &[Event]) -> Result<&[Event], AuditBlocked> {
+    if trail.is_empty() {
+        Err(AuditBlocked::new("a commit without an event proves nothing"))
+    } else {
+        Ok(trail)
+    }
+}
+
+fn abandoned() -> AuditBlocked {
+    AuditBlocked::new("the audit committer is gone")
+}

@@ -1,0 +1,235 @@
+//! What waits for the committer (AUD-20, AUD-24).
+//!
+//! Callers put finished trails in, one short lock each; the committer takes everything there is. While it
+//! syncs, the next turn collects here by itself, which is all the batching there is.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::error::AuditBlocked;
+use crate::event::Trail;
+use crate::log::Receipt;
+use crate::pack::Sealed;
+
+/// AUD-24.
+const MAX_RECORDS: usize = 65_536;
+/// Evidence is not bounded by the number of records; memory is.
+const MAX_BYTES: usize = 256 << 20;
+
+/// What a waiting caller is told.
+pub(crate) type Outcome = Result<Receipt, AuditBlocked>;
+
+/// Who waits for a trail to be durable.
+#[derive(Debug)]
+pub(crate) enum Waiter {
+    Nobody,
+    Task(oneshot::Sender<Outcome>),
+    Thread(mpsc::SyncSender<Outcome>),
+}
+
+impl Waiter {
+    pub(crate) fn tell(self, outcome: Outcome) {
+        // A caller that gave up waiting is not an error.
+        match self {
+            Waiter::Nobody => {}
+            Waiter::Task(sender) => drop(sender.send(outcome)),
+            Waiter::Thread(sender) => drop(sender.send(outcome)),
+        }
+    }
+}
+
+/// One trail with its evidence, to be committed as a whole.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) trail: Trail,
+    pub(crate) objects: Vec<Sealed>,
+    pub(crate) waiter: Waiter,
+}
+
+impl Parcel {
+    pub(crate) fn records(&self) -> usize {
+        self.trail.drafts().len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.trail.framed_len() + self.objects.iter().map(|object| object.bytes.len()).sum::<usize>()
+    }
+}
+
+/// Why a parcel was not taken.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    /// There is no room; the parcel comes back.
+    Full(Parcel),
+    Blocked(AuditBlocked),
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Open,
+    /// Nothing more is taken; what is there is still committed.
+    Closing,
+    /// Nothing will be committed any more.
+    Blocked(AuditBlocked),
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    parcels: Vec<Parcel>,
+    records: usize,
+    bytes: usize,
+    state: State,
+    /// Whether the committer sleeps: only then does somebody have to wake it.
+    idle: bool,
+    /// Whether somebody was sent away for want of room.
+    wanted: bool,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    waiting: Mutex<Waiting>,
+    work: Condvar,
+    room_for_threads: Condvar,
+    room_for_tasks: Notify,
+}
+
+impl Queue {
+    /// Adds a parcel behind all others, or says at once that it cannot.
+    pub(crate) fn push(&self, parcel: Parcel) -> Result<(), Refused> {
+        self.push_locked(self.lock(), parcel)
+    }
+
+    fn push_locked(&self, mut waiting: MutexGuard<'_, Waiting>, parcel: Parcel) -> Result<(), Refused> {
+        match &waiting.state {
+            State::Open => {}
+            State::Closing => return Err(Refused::Blocked(AuditBlocked::new("the audit log is closed"))),
+            State::Blocked(blocked) => return Err(Refused::Blocked(blocked.clone())),
+        }
+        let (records, bytes) = (parcel.records(), parcel.bytes());
+        let fits = waiting.records + records <= MAX_RECORDS && waiting.bytes + bytes <= MAX_BYTES;
+        // A parcel larger than the bound itself goes through alone.
+        if !fits && !waiting.parcels.is_empty() {
+            waiting.wanted = true;
+            return Err(Refused::Full(parcel));
+        }
+        waiting.records += records;
+        waiting.bytes += bytes;
+        waiting.parcels.push(parcel);
+        let wake = std::mem::take(&mut waiting.idle);
+        drop(waiting);
+        if wake {
+            self.work.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Adds a parcel, waiting for room until `deadline`.
+    pub(crate) async fn push_async(&self, mut parcel: Parcel, deadline: Instant) -> Result<(), AuditBlocked> {
+        loop {
+            // Registered before the attempt, so that room made in between is not missed.
+            let room = self.room_for_tasks.notified();
+            match self.push(parcel) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Blocked(blocked)) => return Err(blocked),
+                Err(Refused::Full(back)) => parcel = back,
+            }
+            if tokio::time::timeout_at(deadline.into(), room).await.is_err() {
+                return Err(full());
+            }
+        }
+    }
+
+    /// Adds a parcel, blocking the thread for room until `deadline`.
+    pub(crate) fn push_blocking(&self, mut parcel: Parcel, deadline: Instant) -> Result<(), AuditBlocked> {
+        let mut waiting = self.lock();
+        loop {
+            match self.push_locked(waiting, parcel) {
+                Ok(()) => return Ok(()),
+                Err(Refused::Blocked(blocked)) => return Err(blocked),
+                Err(Refused::Full(back)) => parcel = back,
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(full());
+            }
+            // Between the attempt and here the lock was free; a wake-up missed then costs one short wait.
+            let pause = left.min(Duration::from_millis(20));
+            waiting = self
+                .room_for_threads
+                .wait_timeout(self.lock(), pause)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Waits for work and takes all of it into `parcels`; false when there is none and none will come.
+    pub(crate) fn take(&self, parcels: &mut Vec<Parcel>) -> bool {
+        let mut waiting = self.lock();
+        while waiting.parcels.is_empty() {
+            if !matches!(waiting.state, State::Open) {
+                return false;
+            }
+            waiting.idle = true;
+            waiting = self.work.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.idle = false;
+        let wanted = std::mem::take(&mut waiting.wanted);
+        std::mem::swap(parcels, &mut waiting.parcels);
+        (waiting.records, waiting.bytes) = (0, 0);
+        drop(waiting);
+        if wanted {
+            self.room_for_threads.notify_all();
+            self.room_for_tasks.notify_waiters();
+        }
+        true
+    }
+
+    /// Takes nothing more, lets the committer finish.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.lock();
+        if matches!(waiting.state, State::Open) {
+            waiting.state = State::Closing;
+        }
+        drop(waiting);
+        self.wake_everybody();
+    }
+
+    /// Takes nothing more and refuses everything that waits (AUD-26).
+    pub(crate) fn block(&self, blocked: &AuditBlocked) {
+        let mut waiting = self.lock();
+        waiting.state = State::Blocked(blocked.clone());
+        let refused = std::mem::take(&mut waiting.parcels);
+        (waiting.records, waiting.bytes) = (0, 0);
+        drop(waiting);
+        for parcel in refused {
+            parcel.waiter.tell(Err(blocked.clone()));
+        }
+        self.wake_everybody();
+    }
+
+    /// Why nothing is taken, if so.
+    pub(crate) fn blocked(&self) -> Option<AuditBlocked> {
+        match &self.lock().state {
+            State::Open | State::Closing => None,
+            State::Blocked(blocked) => Some(blocked.clone()),
+        }
+    }
+
+    fn wake_everybody(&self) {
+        self.work.notify_all();
+        self.room_for_threads.notify_all();
+        self.room_for_tasks.notify_waiters();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn full() -> AuditBlocked {
+    AuditBlocked::new("the audit queue is full and the disk does not keep up")
+}

@@ -1,0 +1,153 @@
+//! Reading a log, live or not, without its lock.
+//!
+//! A reader gives out what commit frames cover and nothing else: whatever is being written right now has not
+//! happened yet.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cursor::{Cursor, Step};
+use crate::error::{AuditError, ProblemKind};
+use crate::layout::{Layout, Segment};
+use crate::record::Record;
+
+/// A turn being written while it is read looks damaged; it is looked at again this often before that is believed.
+const SECOND_LOOKS: u32 = 5;
+
+/// The committed records of the log in `dir`, which is a log's folder or one with exactly one log in it.
+pub fn read(dir: &Path) -> Result<impl Iterator<Item = Result<Record, AuditError>> + use<>, AuditError> {
+    read_from(dir, 0)
+}
+
+/// The committed records from number `seq` on.
+pub fn read_from(
+    dir: &Path,
+    seq: u64,
+) -> Result<impl Iterator<Item = Result<Record, AuditError>> + use<>, AuditError> {
+    let (_, layout) = Layout::find(dir)?;
+    let mut segments: VecDeque<Segment> = layout.list_segments()?.into();
+    // The last segment that begins at or before the wanted record, and those after it.
+    while segments.get(1).is_some_and(|next| next.first_seq <= seq) {
+        segments.pop_front();
+    }
+    Ok(Records {
+        layout,
+        segments,
+        cursor: None,
+        turn: VecDeque::new(),
+        next_seq: None,
+        from: seq,
+        done: false,
+    })
+}
+
+struct Records {
+    layout: Layout,
+    segments: VecDeque<Segment>,
+    cursor: Option<Cursor>,
+    /// Records of a committed turn, not yet given out.
+    turn: VecDeque<Record>,
+    next_seq: Option<u64>,
+    from: u64,
+    done: bool,
+}
+
+impl Iterator for Records {
+    type Item = Result<Record, AuditError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(record) = self.turn.pop_front() {
+                self.next_seq = Some(record.seq + 1);
+                if record.seq >= self.from {
+                    return Some(Ok(record));
+                }
+                continue;
+            }
+            if self.done {
+                return None;
+            }
+            match self.next_turn() {
+                Ok(true) => {}
+                Ok(false) => self.done = true,
+                Err(error) => {
+                    self.done = true;
+                    return Some(Err(error));
+                }
+            }
+        }
+    }
+}
+
+impl Records {
+    /// Reads the next turn; false at the end of the log.
+    fn next_turn(&mut self) -> Result<bool, AuditError> {
+        loop {
+            let cursor = match &mut self.cursor {
+                Some(cursor) => cursor,
+                None => match self.segments.pop_front() {
+                    Some(segment) => self.cursor.insert(Cursor::open(&segment.path)?),
+                    None => return Ok(false),
+                },
+            };
+            if read_turn(cursor, &mut self.turn)? {
+                return Ok(true);
+            }
+            // The segment ended. A live log may have gone on to another since the folder was listed.
+            if self.segments.is_empty() {
+                let next = self.next_seq.unwrap_or(cursor.header().first_seq);
+                let listed = self.layout.list_segments()?;
+                let current = cursor.header().first_seq;
+                self.segments =
+                    listed.into_iter().filter(|s| s.first_seq > current && s.first_seq >= next).collect();
+                if self.segments.is_empty() {
+                    return Ok(false);
+                }
+                // It may also have got a last turn between our look at its end and the listing.
+                if read_turn(cursor, &mut self.turn)? {
+                    return Ok(true);
+                }
+            }
+            self.cursor = None;
+        }
+    }
+}
+
+/// Reads one turn up to its commit frame; false, with the cursor where it was, if there is no whole one.
+fn read_turn(cursor: &mut Cursor, turn: &mut VecDeque<Record>) -> Result<bool, AuditError> {
+    let start = cursor.offset();
+    let mut looks = 0;
+    loop {
+        turn.clear();
+        let problem = loop {
+            let at = cursor.offset();
+            match cursor.step()? {
+                Step::Record(body) => match Record::parse(body) {
+                    Ok(record) => turn.push_back(record),
+                    // Not a torn frame: its checksum is right.
+                    Err(_) => return Err(cursor.corrupt(ProblemKind::NotCanonical, at)),
+                },
+                Step::Commit(_) => return Ok(true),
+                Step::End if at == start => {
+                    cursor.seek(start);
+                    return Ok(false);
+                }
+                Step::End => break (at, ProblemKind::BadFrame),
+                Step::Bad(kind) => break (at, kind),
+            }
+        };
+        // A tail, a turn being written, or damage: only damage has a commit frame behind it that stays.
+        turn.clear();
+        let committed = cursor.find_commit(problem.0)?.is_some();
+        cursor.seek(start);
+        if !committed {
+            return Ok(false);
+        }
+        looks += 1;
+        if looks > SECOND_LOOKS {
+            return Err(cursor.corrupt(problem.1, problem.0));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

@@ -1,0 +1,299 @@
+//! Checking a log from its first byte to its last commit (AUD-50): frames, checksums, canonical form, numbers,
+//! hashes, time. It reads only, takes no lock, and goes on after a finding, so that one report names them all.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portcullis_core::canon::{Limits, parse, to_jcs};
+use portcullis_core::{LogId, Sha256Digest, Timestamp};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cursor::{Cursor, Step};
+use crate::error::{AuditError, ProblemKind};
+use crate::event_name::EventName;
+use crate::frame::{self, Commit};
+use crate::layout::{Layout, Segment};
+use crate::record::Record;
+
+const MAX_PROBLEMS: usize = 1000;
+/// How often a turn that looks damaged is looked at again before that is believed.
+const SECOND_LOOKS: u32 = 5;
+
+/// What verification found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The log.
+    pub log: LogId,
+    /// How many records are committed.
+    pub size: u64,
+    /// Leaf hash of the last of them.
+    pub head: Sha256Digest,
+    /// How many records were looked at.
+    pub checked: u64,
+    /// Whether nothing was found.
+    pub ok: bool,
+    /// What was found, at most the first thousand.
+    pub problems: Vec<Problem>,
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The number of the record, or the one that should be there.
+    pub seq: u64,
+    /// What is wrong.
+    pub kind: ProblemKind,
+    /// The same for people.
+    pub detail: String,
+}
+
+/// Verifies the log in `dir`, which is a log's folder or one with exactly one log in it.
+///
+/// The chain alone is checked: that records were not changed, removed, inserted or reordered. That its end was
+/// not cut off, or all of it written anew, only a checkpoint kept elsewhere can tell.
+pub fn verify(dir: &Path) -> Result<Report, AuditError> {
+    let (log, layout) = Layout::find(dir)?;
+    let mut check = Check {
+        log,
+        next_seq: 0,
+        head: Some(Sha256Digest::ZERO),
+        time: Timestamp::default(),
+        checked: 0,
+        size: 0,
+        sealed: Sha256Digest::ZERO,
+        problems: Vec::new(),
+    };
+    let segments = layout.list_segments()?;
+    for (index, segment) in segments.iter().enumerate() {
+        check.segment(segment, index + 1 == segments.len())?;
+    }
+    if check.checked == 0 && check.problems.is_empty() {
+        check.report(0, ProblemKind::MissingGenesis, "the log has no record".into());
+    }
+    Ok(Report {
+        log,
+        size: check.size,
+        head: check.sealed,
+        checked: check.checked,
+        ok: check.problems.is_empty(),
+        problems: check.problems,
+    })
+}
+
+struct Check {
+    log: LogId,
+    /// What the next record must continue.
+    next_seq: u64,
+    /// `None` after a record that could not be read.
+    head: Option<Sha256Digest>,
+    time: Timestamp,
+    checked: u64,
+    /// As far as commit frames reach.
+    size: u64,
+    sealed: Sha256Digest,
+    problems: Vec<Problem>,
+}
+
+impl Check {
+    fn segment(&mut self, segment: &Segment, last: bool) -> Result<(), AuditError> {
+        let mut cursor = match Cursor::open(&segment.path) {
+            Ok(cursor) => cursor,
+            Err(AuditError::Corrupt { kind, segment, .. }) => {
+                self.report(self.next_seq, kind, format!("{} has no segment header", file_name(&segment)));
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let header = cursor.header();
+        let name = file_name(&segment.path);
+        if header.log != self.log || header.first_seq != segment.first_seq {
+            self.report(
+                segment.first_seq,
+                ProblemKind::BadFrame,
+                format!("the header of {name} is another segment's"),
+            );
+        }
+        if header.first_seq != self.next_seq {
+            let (kind, expected) = (ProblemKind::SeqGap, self.next_seq);
+            self.report(
+                expected,
+                kind,
+                format!("{name} begins with {}, {expected} is next", header.first_seq),
+            );
+            self.next_seq = header.first_seq;
+            self.head = Some(header.prev);
+        } else if self.head.is_some_and(|head| head != header.prev) {
+            let detail =
+                format!("the header of {name} does not follow record {}", self.next_seq.wrapping_sub(1));
+            self.report(self.next_seq, ProblemKind::PrevMismatch, detail);
+        }
+        self.frames(&mut cursor, last)
+    }
+
+    fn frames(&mut self, cursor: &mut Cursor, last: bool) -> Result<(), AuditError> {
+        // Whether since the last commit frame something could not be read, so that the next cannot be checked.
+        let mut unread = false;
+        let mut turn: Vec<Vec<u8>> = Vec::new();
+        let mut looks = 0;
+        loop {
+            let at = cursor.offset();
+            let problem = match cursor.step()? {
+                Step::Record(body) => {
+                    turn.push(body.to_vec());
+                    continue;
+                }
+                Step::Commit(commit) => {
+                    self.turn(&std::mem::take(&mut turn), Some(commit), unread, cursor.path());
+                    (unread, looks) = (false, 0);
+                    continue;
+                }
+                Step::End => None,
+                Step::Bad(kind) => Some(kind),
+            };
+            // What comes before a later commit frame was acknowledged; what does not is a tail (AUD-61).
+            let empty = problem.is_none() && cursor.used_end(at)? == at;
+            let Some((commit, end)) = (if empty { None } else { cursor.find_commit(at)? }) else {
+                if !last && (problem.is_some() || !turn.is_empty()) {
+                    let detail = format!(
+                        "{} ends in an unfinished turn but is not the last",
+                        file_name(cursor.path())
+                    );
+                    self.report(self.next_seq, ProblemKind::BadFrame, detail);
+                }
+                return Ok(());
+            };
+            if last && looks < SECOND_LOOKS {
+                // A live log may be writing this very turn.
+                looks += 1;
+                std::thread::sleep(Duration::from_millis(2));
+                cursor.seek(at);
+                continue;
+            }
+            self.turn(&std::mem::take(&mut turn), None, true, cursor.path());
+            let detail = format!("{} at byte {at}", file_name(cursor.path()));
+            self.report(self.next_seq, problem.unwrap_or(ProblemKind::BadFrame), detail);
+            match after_bad_frame(cursor, at, end)? {
+                Some((next, was_record)) => {
+                    cursor.seek(next);
+                    // What the missing record was, and so what the next one must name, is unknown.
+                    self.next_seq += u64::from(was_record);
+                    self.head = if was_record { None } else { self.head };
+                }
+                None => {
+                    cursor.seek(end);
+                    (self.next_seq, self.head) = (commit.last_seq.wrapping_add(1), Some(commit.leaf));
+                    (self.size, self.sealed) = (self.next_seq, commit.leaf);
+                }
+            }
+            (unread, looks) = (true, 0);
+        }
+    }
+
+    fn turn(&mut self, turn: &[Vec<u8>], commit: Option<Commit>, unread: bool, path: &Path) {
+        for record in turn {
+            self.record(record);
+        }
+        let Some(commit) = commit else { return };
+        let whole = commit.last_seq.checked_add(1) == Some(self.next_seq)
+            && self.head.is_none_or(|head| head == commit.leaf);
+        let counted = unread || commit.count as usize == turn.len();
+        if !(whole && counted) {
+            let detail = format!("a commit frame of {} does not seal its records", file_name(path));
+            self.report(commit.last_seq, ProblemKind::BadFrame, detail);
+        }
+        (self.size, self.sealed) = (self.next_seq, self.head.unwrap_or(commit.leaf));
+    }
+
+    fn record(&mut self, bytes: &[u8]) {
+        let expected = self.next_seq;
+        self.checked += 1;
+        let leaf = frame::leaf(bytes);
+        let record = match Record::parse(bytes) {
+            Ok(record) => record,
+            Err(error) => {
+                let (kind, detail) = explain(bytes, &error);
+                self.report(expected, kind, detail);
+                self.next_seq += 1;
+                self.head = Some(leaf);
+                return;
+            }
+        };
+        if !is_canonical(bytes) {
+            self.report(expected, ProblemKind::NotCanonical, "is not the canonical form of itself".into());
+        }
+        if record.log != self.log {
+            self.report(expected, ProblemKind::BadFrame, format!("belongs to log {}", record.log));
+        }
+        if record.seq != expected {
+            self.report(
+                expected,
+                ProblemKind::SeqGap,
+                format!("record {} stands where {expected} belongs", record.seq),
+            );
+        }
+        if expected == 0 && (record.event != EventName::SystemInitialized || record.seq != 0) {
+            let detail = format!("the log begins with {} as number {}", record.event, record.seq);
+            self.report(0, ProblemKind::MissingGenesis, detail);
+        }
+        if self.head.is_some_and(|head| head != record.prev) {
+            let before = record.seq.wrapping_sub(1);
+            let detail =
+                format!("does not follow record {before} as it stands: one of the two was changed or moved");
+            self.report(record.seq, ProblemKind::PrevMismatch, detail);
+        }
+        if record.time < self.time {
+            let detail = format!("is of {}, the record before of {}", record.time, self.time);
+            self.report(record.seq, ProblemKind::TimeRegressed, detail);
+        }
+        // Each record is judged by its own predecessor, so that one gap is one finding.
+        self.next_seq = record.seq.wrapping_add(1);
+        self.head = Some(leaf);
+        self.time = self.time.max(record.time);
+    }
+
+    fn report(&mut self, seq: u64, kind: ProblemKind, detail: String) {
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(Problem { seq, kind, detail });
+        }
+    }
+}
+
+/// If the frame at `at` says how long it is and a good frame follows it before `end`: where that one begins,
+/// and whether the bad one was a record.
+fn after_bad_frame(cursor: &mut Cursor, at: u64, end: u64) -> Result<Option<(u64, bool)>, AuditError> {
+    let bytes = cursor.bytes(at, at + 5)?;
+    let Some((len, [kind])) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+    let next = at + frame::FRAME_HEAD as u64 + u64::from(u32::from_be_bytes(*len));
+    if *len == [0; 4] || next >= end {
+        return Ok(None);
+    }
+    let was_record = *kind != frame::COMMIT;
+    cursor.seek(next);
+    Ok(matches!(cursor.step()?, Step::Record(_) | Step::Commit(_)).then_some((next, was_record)))
+}
+
+fn is_canonical(bytes: &[u8]) -> bool {
+    let limits = Limits { bytes: bytes.len(), depth: 127, nodes: bytes.len() };
+    parse(bytes, limits)
+        .ok()
+        .and_then(|value| to_jcs(&value).ok())
+        .is_some_and(|canonical| canonical == bytes)
+}
+
+fn explain(bytes: &[u8], error: &serde_json::Error) -> (ProblemKind, String) {
+    let event = serde_json::from_slice::<Value>(bytes)
+        .ok()
+        .and_then(|value| Some(value.get("event")?.as_str()?.to_owned()));
+    match event {
+        Some(event) if event.parse::<EventName>().is_err() => (
+            ProblemKind::UnknownEvent,
+            format!("is a {}, which is no event", portcullis_core::error::one_line(&event)),
+        ),
+        _ => (ProblemKind::NotCanonical, format!("is not a record: {error}")),
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map_or_else(PathBuf::new, PathBuf::from).display().to_string()
+}

@@ -1,0 +1,108 @@
+//! What a failing disk and a dying process leave behind. Needs the feature `failpoints`.
+
+use portcullis_audit::EventName;
+
+use crate::child::Child;
+use crate::home::{Home, event};
+
+/// Runs the role `commit` with these failpoints until it is blocked; the last acknowledged number and what it said.
+fn blocked_by(home: &Home, failpoints: &str) -> (u64, String, String) {
+    let mut child = Child::start("commit", home.path(), failpoints);
+    let mut durable = 0;
+    loop {
+        let line = child.wait_for_either("durable ", "blocked ");
+        match line.split_once("durable ") {
+            Some((_, seq)) => durable = seq.parse().unwrap(),
+            None => return (durable, line, child.wait_for("health")),
+        }
+    }
+}
+
+#[test]
+fn a_short_write_blocks_the_log_and_becomes_a_torn_tail() {
+    // A-9, AUD-26, AUD-62
+    let home = Home::new();
+    let (durable, said, health) = blocked_by(&home, "audit.write=short(536)@5");
+    assert_eq!(
+        said.matches("only 536 of").count(),
+        2,
+        "the second caller is refused for the same cause: {said}"
+    );
+    assert!(health.contains("Blocked"), "{health}");
+    let log = home.open();
+    log.commit_blocking(vec![event(1)]).unwrap();
+    log.close();
+    let names = home.names();
+    assert_eq!(
+        names[durable as usize + 1..],
+        [EventName::AuditTailRepaired, EventName::AuditPersistenceFailure, EventName::ProposalReceived]
+    );
+    let failure = &home.records()[durable as usize + 2].data;
+    assert!(
+        failure["first_error"].as_str().unwrap().contains("536") && failure["withheld_calls"] == 1,
+        "{failure}"
+    );
+    home.assert_whole(durable + 4);
+}
+
+#[test]
+fn a_failed_sync_blocks_the_log_and_is_never_retried() {
+    // A-10, AUD-26, AUD-64
+    let home = Home::new();
+    let (durable, said, health) = blocked_by(&home, "audit.sync=err(EIO)@4");
+    assert!(said.matches("os error 5").count() == 2, "{said}");
+    // Genesis and the two turns that were acknowledged; the failing one and the later commit add none.
+    assert!(health.contains("segment_syncs: 3"), "{health}");
+    // Nothing that was acknowledged is lost; what was not may or may not be there.
+    home.open().close();
+    let names = home.names();
+    assert!(
+        names.len() as u64 > durable + 1 && names.contains(&EventName::AuditPersistenceFailure),
+        "{names:?}"
+    );
+    assert!(home.verify().ok);
+}
+
+#[test]
+fn a_failed_sync_of_evidence_keeps_the_record_out_of_the_log() {
+    // AUD-21
+    let home = Home::new();
+    let mut child = Child::start("call", home.path(), "audit.pack_sync=err(EIO)");
+    child.wait_for("blocked");
+    drop(child);
+    home.open().close();
+    assert!(!home.names().contains(&EventName::ExecutionIntent));
+}
+
+#[test]
+fn a_write_or_a_rotation_that_fails_blocks_and_loses_nothing() {
+    // AUD-3, AUD-17
+    for failpoints in ["audit.before_write=err(ENOSPC)@9", "audit.rotate=err(ENOSPC)"] {
+        let home = Home::new();
+        let (durable, said, _) = blocked_by(&home, failpoints);
+        assert!(said.contains("os error 28"), "{said}");
+        home.open().close();
+        assert_eq!(home.names()[durable as usize + 1..], [EventName::AuditPersistenceFailure]);
+        assert!(home.verify().ok);
+    }
+}
+
+#[test]
+fn a_process_killed_around_a_sync_leaves_a_log_that_opens() {
+    // A-12 (the log's part), AUD-1, AUD-2
+    for (point, intent, result) in [
+        ("audit.after_intent_sync", true, false),
+        ("audit.before_result", true, false),
+        ("audit.after_result_sync", true, true),
+        ("audit.key_rewrite", false, false),
+    ] {
+        let home = Home::new();
+        let child = Child::start("call", home.path(), &format!("{point}=abort"));
+        assert!(child.was_killed(), "{point}");
+        home.open().close();
+        let names = home.names();
+        assert_eq!(names.contains(&EventName::ExecutionIntent), intent, "{point}");
+        assert_eq!(names.contains(&EventName::ExecutionResult), result, "{point}");
+        assert!(home.verify().ok, "{point}");
+    }
+}

@@ -1,0 +1,11 @@
+//! Scenarios with real files and, where it matters, real processes.
+
+mod child;
+mod commit;
+mod evidence;
+#[cfg(feature = "failpoints")]
+mod failpoints;
+mod home;
+mod opening;
+mod tail;
+mod tampering;

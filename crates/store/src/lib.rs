@@ -1,0 +1,1 @@
+//! State as a projection of the audit log.
