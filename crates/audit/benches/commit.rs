@@ -1,2 +1,164 @@
-//! Group commit against one caller and against the bare system calls.
-fn main() {}
+//! Group commit against one caller, and one caller against the bare system calls (P-1, P-2, P-3), and what a
+//! call's worth of evidence costs in CPU. Prints ratios within one run; absolute times are the machine's.
+#![allow(clippy::print_stdout)]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
+
+use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role};
+use portcullis_core::{Actor, ProposalId, SessionId, Timestamp};
+use serde_json::json;
+
+const ONE_CALLER: usize = 400;
+const MANY: usize = 64;
+const EACH_OF_MANY: usize = 200;
+
+fn main() {
+    // Beside the build, which is on a real disk; a temporary folder may be memory.
+    let dir = tempfile::tempdir_in(option_env!("CARGO_TARGET_TMPDIR").unwrap_or(".")).expect("a folder");
+    let log = AuditLog::open(Options::new(dir.path().join("audit"), dir.path().join("kek"))).expect("a log");
+    for with_evidence in [false, true] {
+        let what = if with_evidence { "1 KiB record + 4 KiB evidence" } else { "1 KiB record" };
+        one_caller(&log, with_evidence, 50);
+        let bare = bare_syscalls(dir.path(), with_evidence);
+        let single = one_caller(&log, with_evidence, ONE_CALLER);
+        let alone = ONE_CALLER as f64 / single.iter().sum::<Duration>().as_secs_f64();
+        let syncs = log.stats().segment_syncs;
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..MANY {
+                scope.spawn(|| one_caller(&log, with_evidence, EACH_OF_MANY));
+            }
+        });
+        let commits = (MANY * EACH_OF_MANY) as f64;
+        let together = commits / started.elapsed().as_secs_f64();
+        let syncs = (log.stats().segment_syncs - syncs) as f64;
+        println!("{what}:");
+        println!(
+            "  P-1 commits/s, {MANY} callers vs 1: {:.1}x ({together:.0} vs {alone:.0})",
+            together / alone
+        );
+        println!("  P-2 segment syncs per commit: 1/{:.1}", commits / syncs);
+        let (p50, floor) = (median(single), median(bare));
+        let ratio = p50.as_secs_f64() / floor.as_secs_f64();
+        println!("  P-3 p50 of commit vs pwrite+fdatasync: {ratio:.2}x ({p50:.0?} vs {floor:.0?})");
+    }
+    cpu_per_call(&log);
+}
+
+/// An event whose record is about a KiB long.
+fn event(with_evidence: bool, noise: &[u8]) -> Event {
+    let event =
+        Event::new(EventName::ExecutionResult, &Actor::system()).data(json!({"filler": "x".repeat(560)}));
+    if with_evidence {
+        event.evidence(Role::Response, RetentionClass::Standard, noise.to_vec().into())
+    } else {
+        event
+    }
+}
+
+/// Bytes that do not compress.
+fn noise(len: usize) -> Vec<u8> {
+    let digest = |n: usize| *portcullis_core::Sha256Digest::of(&n.to_be_bytes()).as_bytes();
+    (0..len.div_ceil(32)).flat_map(digest).take(len).collect()
+}
+
+fn one_caller(log: &AuditLog, with_evidence: bool, commits: usize) -> Vec<Duration> {
+    let noise = noise(4096);
+    let timed = (0..commits).map(|_| {
+        let started = Instant::now();
+        log.commit_blocking(vec![event(with_evidence, &noise)]).expect("durable");
+        started.elapsed()
+    });
+    timed.collect()
+}
+
+/// The same bytes written and synced without anything else; P-3 counts one sync also when there is evidence.
+fn bare_syscalls(dir: &std::path::Path, with_evidence: bool) -> Vec<Duration> {
+    let len = if with_evidence { 1024 + 4096 } else { 1024 };
+    let file = File::create(dir.join("bare")).expect("a file");
+    file.write_all_at(&vec![0; len * (ONE_CALLER + 1)], 0).and_then(|()| file.sync_all()).expect("zeros");
+    let bytes = noise(len);
+    let timed = (0..ONE_CALLER).map(|n| {
+        let started = Instant::now();
+        file.write_at(&bytes, (n * len) as u64).and_then(|_| file.sync_data()).expect("durable");
+        started.elapsed()
+    });
+    timed.collect()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// CPU of the whole process for what a governed call records: nine records and four small objects, in two
+/// appends and two commits, 64 callers at once so that turns are shared as they would be under load.
+fn cpu_per_call(log: &AuditLog) {
+    let calls = |threads: usize, each: usize| {
+        let before = cpu();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| (0..each).for_each(|n| call(log, n as u64)));
+            }
+        });
+        (cpu() - before).as_secs_f64() * 1e6 / (threads * each) as f64
+    };
+    calls(8, 20);
+    println!("nine records and four 400-byte objects per call:");
+    println!("  CPU with {MANY} callers: {:.1} us per call, of which", calls(MANY, 200));
+    // Encoding and sealing alone: what the caller's thread does before it waits.
+    let (before, rounds) = (cpu(), 2000);
+    for n in 0..rounds {
+        for trail in trails(n) {
+            log.append(trail).expect("queued");
+        }
+    }
+    let caller_and_committer = (cpu() - before).as_secs_f64() * 1e6 / rounds as f64;
+    println!("  with nobody waiting (no wake-ups, few syncs): {caller_and_committer:.1} us per call");
+    let before = cpu();
+    for n in 0..rounds {
+        std::hint::black_box(trails(n));
+    }
+    println!(
+        "  building the events: {:.1} us per call",
+        (cpu() - before).as_secs_f64() * 1e6 / rounds as f64
+    );
+}
+
+fn call(log: &AuditLog, n: u64) {
+    let [early, intent, result] = trails(n);
+    log.append(early).expect("queued");
+    log.commit_blocking(intent).expect("durable");
+    log.commit_blocking(result).expect("durable");
+}
+
+fn trails(n: u64) -> [Vec<Event>; 3] {
+    let now = Timestamp::from_millis(1_800_000_000_000 + n);
+    let (session, proposal, actor) =
+        (SessionId::new(now), ProposalId::new(now), Actor::operator("claude-code"));
+    let body = bytes::Bytes::from(format!("{n:400}"));
+    let event = |name| {
+        let data =
+            json!({"permit_id": "01JD4Z8Q4T3M5R7N9P1S2V6W8X", "scopes": ["ws_ro"], "n": n, "allowed": true});
+        Event::new(name, &actor).session(session).step(n).proposal(proposal).canon("canon-v1").data(data)
+    };
+    let sealed = |name, role| event(name).evidence(role, RetentionClass::Standard, body.clone());
+    [
+        vec![
+            sealed(EventName::ProposalReceived, Role::Proposal),
+            sealed(EventName::ProposalCanonicalized, Role::Canonical),
+            event(EventName::PolicyEvaluated),
+            event(EventName::ApprovalDetermined),
+            event(EventName::PermitIssued),
+        ],
+        vec![event(EventName::PermitValidated), sealed(EventName::ExecutionIntent, Role::Request)],
+        vec![sealed(EventName::ExecutionResult, Role::Response), event(EventName::ArtifactViewed)],
+    ]
+}
+
+fn cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

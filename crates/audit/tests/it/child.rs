@@ -95,7 +95,7 @@ fn role() {
         }
         // Commits until that fails, saying what was acknowledged.
         "commit" => {
-            for n in 0..40 {
+            for n in 0..80 {
                 match log.commit_blocking(vec![event(n), event(n)]) {
                     Ok(receipt) => println!("durable {}", receipt.seq),
                     Err(blocked) => {

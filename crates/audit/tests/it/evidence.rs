@@ -42,7 +42,7 @@ fn what_went_in_comes_out_and_nothing_of_it_can_be_read_on_the_disk() {
             .into_bytes()
             .into_iter()
             .enumerate()
-            .map(|(n, b)| b ^ (n * n >> 8) as u8)
+            .map(|(n, b)| b ^ ((n * n) >> 8) as u8)
             .collect(),
     ];
     for (class, bytes) in RetentionClass::ALL.into_iter().cycle().zip(&contents) {

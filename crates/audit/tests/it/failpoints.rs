@@ -13,7 +13,12 @@ fn blocked_by(home: &Home, failpoints: &str) -> (u64, String, String) {
         let line = child.wait_for_either("durable ", "blocked ");
         match line.split_once("durable ") {
             Some((_, seq)) => durable = seq.parse().unwrap(),
-            None => return (durable, line, child.wait_for("health")),
+            None => {
+                let health = child.wait_for("health");
+                // What it leaves behind is complete when it has ended.
+                assert!(!child.was_killed());
+                return (durable, line, health);
+            }
         }
     }
 }
