@@ -16,6 +16,7 @@ use portcullis_core::{
 };
 use serde::Serialize;
 
+use crate::canonical;
 use crate::event_name::EventName;
 use crate::evidence::{EvidenceRef, RetentionClass, Role};
 use crate::record::Reference;
@@ -127,7 +128,8 @@ impl Event {
     /// What the event says besides. No free text of servers or clients but sanitised and short, and no secret
     /// (AUD-12). What JSON cannot say refuses the whole trail when it is recorded.
     pub fn data(mut self, data: impl Serialize) -> Self {
-        self.data = to_jcs(&data).map_err(|error| format!("data of {} is not JSON: {error}", self.name));
+        self.data =
+            canonical::bytes_of(&data).map_err(|error| format!("data of {} is not JSON: {error}", self.name));
         self
     }
 
@@ -173,6 +175,12 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
+    /// An empty trail that need not grow for `events` of the usual size.
+    pub(crate) fn with_room_for(events: usize) -> Self {
+        const USUAL: usize = 768;
+        Self { bytes: Vec::with_capacity(events * USUAL), drafts: Vec::with_capacity(events) }
+    }
+
     pub(crate) fn drafts(&self) -> &[Draft] {
         &self.drafts
     }
@@ -461,7 +469,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_said_in_json_is_refused() {
-        let event = Event::new(EventName::SessionOpened, &Actor::system()).data(f64::NAN);
+        let no_json = std::collections::BTreeMap::from([((1, 2), 3)]);
+        let event = Event::new(EventName::SessionOpened, &Actor::system()).data(no_json);
         assert!(Trail::default().push(&event, LogId::new(NOW), NOW, &mut Kept::default()).is_err());
         let event = Event::new(EventName::SessionOpened, &Actor::operator("x".repeat(MAX_RECORD)));
         let mut trail = Trail::default();

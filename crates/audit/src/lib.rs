@@ -11,7 +11,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `event`, `event_name`, `record` | an event on its way in, what it can be called, and a record read back |
+//! | `event`, `event_name`, `canonical`, `record` | an event on its way in, its bytes, and a record read back |
 //! | `log` | [`AuditLog`]: opening, appending, committing, evidence |
 //! | `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
@@ -29,6 +29,7 @@
 //! - Nothing is repaired silently: a cut tail is kept and recorded, and damage elsewhere keeps the log shut.
 //! - One process writes, and only the committer thread in it.
 
+mod canonical;
 mod committer;
 mod cursor;
 mod error;

@@ -387,8 +387,8 @@ impl Inner {
     /// Does all the work that does not need the committer.
     fn pack(&self, trail: &[Event], waiter: Waiter) -> Result<Parcel, AuditBlocked> {
         let now = self.clock.now();
-        let mut packer = Packer { inner: self, now, objects: Vec::new() };
-        let mut drafts = Trail::default();
+        let mut packer = Packer { inner: self, now, today: None, objects: Vec::new() };
+        let mut drafts = Trail::with_room_for(trail.len());
         for event in trail {
             drafts.push(event, self.log, now, &mut packer).map_err(AuditBlocked::new)?;
         }
@@ -425,6 +425,7 @@ impl Drop for Inner {
 struct Packer<'a> {
     inner: &'a Inner,
     now: Timestamp,
+    today: Option<Day>,
     objects: Vec<Sealed>,
 }
 
@@ -437,7 +438,8 @@ impl Sealer for Packer<'_> {
         plaintext: &[u8],
     ) -> Result<EvidenceRef, String> {
         let inner = self.inner;
-        let key = inner.keys.current(class, Day::of(self.now), |key| {
+        let today = *self.today.get_or_insert_with(|| Day::of(self.now));
+        let key = inner.keys.current(class, today, |key| {
             let data = json!({"check": key.check, "class": class, "key": key.name});
             let event = Event::new(EventName::AuditKeyCreated, &Actor::system()).data(data);
             let parcel = inner.pack(&[event], Waiter::Nobody).map_err(|blocked| blocked.reason)?;
