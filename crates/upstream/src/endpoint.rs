@@ -1,0 +1,53 @@
+//! Where a server is.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use portcullis_governance::endpoint::{HttpEndpoint, Pin};
+use portcullis_governance::record::{RegistrationRecord, Transport};
+
+/// How a server is reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A child process of ours.
+    Stdio(StdioEndpoint),
+    /// Streamable HTTP.
+    Http(HttpEndpoint),
+}
+
+/// A program to start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StdioEndpoint {
+    /// The program, an absolute path.
+    pub command: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its working directory.
+    pub cwd: PathBuf,
+    /// Its whole environment: nothing is inherited.
+    pub env: BTreeMap<String, String>,
+    /// Files whose bytes must still be what they were; checked before each start.
+    pub pins: Vec<Pin>,
+}
+
+impl Endpoint {
+    /// A program without pins, for a server that is only being looked at.
+    pub fn of_transport(transport: &Transport, pins: &[Pin]) -> Self {
+        match transport {
+            Transport::Stdio { process } => Self::Stdio(StdioEndpoint {
+                command: process.command.clone().into(),
+                args: process.args.clone(),
+                cwd: process.cwd.clone().into(),
+                env: process.env.clone(),
+                pins: pins.to_vec(),
+            }),
+            Transport::Http { url } => Self::Http(url.clone()),
+        }
+    }
+}
+
+impl From<&RegistrationRecord> for Endpoint {
+    fn from(record: &RegistrationRecord) -> Self {
+        Self::of_transport(&record.transport, &record.artifact_pins)
+    }
+}

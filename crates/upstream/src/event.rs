@@ -1,0 +1,85 @@
+//! What a server does unasked.
+//!
+//! Events are for the control plane: a changed list to look at, a violation to hold against the server's trust.
+//! They travel on a bounded channel, and a listener that lags loses the oldest: a server that shouts must not be
+//! able to fill our memory with its shouting.
+
+use std::sync::Arc;
+
+use portcullis_core::name::printable;
+use tokio::sync::{broadcast, watch};
+
+use crate::Snapshot;
+
+/// Something a server did that nobody had asked for.
+#[derive(Debug, Clone)]
+pub enum UpstreamEvent {
+    /// It says that its tools changed.
+    ListChanged,
+    /// Its process ended, or its connection did.
+    Exited {
+        /// How, in our words.
+        reason: String,
+    },
+    /// It was gone and is back; this is what it says it is now, to be compared with what was accepted.
+    Reconnected {
+        /// What it has.
+        snapshot: Arc<Snapshot>,
+    },
+    /// It wrote something that is not the protocol (MP-FH-001; the third within ten minutes MP-FH-005).
+    ProtocolViolation {
+        /// What, in our words.
+        reason: String,
+    },
+    /// It answered something that nobody asked, or the same thing twice (MP-FH-005).
+    UnknownId,
+    /// It answered after its caller had given up.
+    LateAnswer,
+    /// It asked us for something that its declaration does not allow; it was refused.
+    ServerRequest {
+        /// What it asked for, made printable.
+        method: String,
+    },
+}
+
+/// How many events a listener may be behind.
+const BACKLOG: usize = 256;
+
+/// The sending end.
+#[derive(Debug, Clone)]
+pub(crate) struct Events {
+    sender: broadcast::Sender<UpstreamEvent>,
+    changes: watch::Sender<u64>,
+}
+
+impl Events {
+    pub(crate) fn new() -> Self {
+        Self { sender: broadcast::channel(BACKLOG).0, changes: watch::Sender::new(0) }
+    }
+
+    pub(crate) fn listen(&self) -> broadcast::Receiver<UpstreamEvent> {
+        self.sender.subscribe()
+    }
+
+    /// Counts announced changes of the list.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// An event that nobody listens for is lost, and that is fine.
+    pub(crate) fn emit(&self, event: UpstreamEvent) {
+        if matches!(event, UpstreamEvent::ListChanged) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+        let _ = self.sender.send(event);
+    }
+
+    pub(crate) fn violation(&self, reason: &str) {
+        tracing::debug!(reason, "protocol violation by a server");
+        self.emit(UpstreamEvent::ProtocolViolation { reason: reason.to_owned() });
+    }
+
+    pub(crate) fn server_request(&self, method: &str) {
+        self.emit(UpstreamEvent::ServerRequest { method: printable(method) });
+    }
+}

@@ -1,0 +1,397 @@
+//! Streamable HTTP: one POST, one answer, as a JSON document or as a stream of events.
+//!
+//! The two eras differ at the rim only. A legacy server may give us a session, which goes into a header and may
+//! expire; and hanging up means nothing to it, so giving up is said in a notification. A modern server knows no
+//! session, wants to see method and tool in headers, and understands hanging up (PRO-67).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use portcullis_core::jsonrpc::{self, Kind, Message};
+use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
+use portcullis_governance::endpoint::HttpEndpoint;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::event::{Events, UpstreamEvent};
+use crate::frame::Frames;
+use crate::link::{Answer, ENVELOPE_ALLOWANCE, Exchange, MESSAGE_LIMIT, too_large, within};
+use crate::pool::{Pool, Unsent, Wire};
+use crate::sse::EventStream;
+use crate::{Era, Settings, UpstreamError};
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// How long a courtesy may take that nobody waits for.
+const COURTESY: Duration = Duration::from_secs(2);
+
+/// A server behind a URL.
+#[derive(Debug)]
+pub(crate) struct HttpLink(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pool: Pool,
+    host: HeaderValue,
+    path: String,
+    events: Events,
+    manner: Mutex<Manner>,
+    open: AtomicBool,
+    calls: Mutex<usize>,
+    idle: Notify,
+}
+
+/// How to talk, as agreed.
+#[derive(Debug, Clone, Default)]
+struct Manner {
+    era: Option<Era>,
+    version: Option<HeaderValue>,
+    session: Option<HeaderValue>,
+}
+
+impl HttpLink {
+    pub(crate) fn open(
+        endpoint: &HttpEndpoint,
+        events: Events,
+        settings: &Settings,
+    ) -> Result<Self, UpstreamError> {
+        let url = endpoint.url();
+        let pool = Pool::new(endpoint, settings.connect_timeout)?;
+        let unusable = |_| UpstreamError::unavailable("the URL cannot be put into a request");
+        let host = url.host_str().unwrap_or_default();
+        let host = url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"));
+        let path = url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+        Ok(Self(Arc::new(Inner {
+            pool,
+            host: HeaderValue::from_str(&host).map_err(unusable)?,
+            path,
+            events,
+            manner: Mutex::default(),
+            open: AtomicBool::new(true),
+            calls: Mutex::default(),
+            idle: Notify::new(),
+        })))
+    }
+
+    /// From here on requests are made in the manner of this era and revision. A session, if the server gave one,
+    /// was noted when it came.
+    pub(crate) fn agree(&self, era: Era, version: &'static str) {
+        let mut manner = lock(&self.0.manner);
+        manner.era = Some(era);
+        manner.version = Some(HeaderValue::from_static(version));
+    }
+
+    /// Forgets what was agreed, to begin again.
+    pub(crate) fn begin(&self, era: Era) {
+        *lock(&self.0.manner) = Manner { era: Some(era), ..Manner::default() };
+        if era == Era::Modern {
+            self.agree(era, crate::era::MODERN_REVISION);
+        }
+    }
+
+    pub(crate) async fn exchange(&self, exchange: Exchange<'_>, mut cancel: CancellationSignal) -> Answer {
+        if !self.is_open() {
+            return Answer::unavailable("the connection is closed", false);
+        }
+        let mut call = Call::begin(&self.0, exchange.id);
+        let answer = tokio::select! {
+            biased;
+            answer = self.0.ask(exchange) => answer,
+            () = cancel.cancelled() => return Answer::failed(TransmitFailure::Cancelled),
+            () = tokio::time::sleep(exchange.timeout) => return Answer::failed(TransmitFailure::Timeout),
+        };
+        call.answered = true;
+        if matches!(answer, Answer::SessionExpired) {
+            self.0.open.store(false, Ordering::Release);
+        }
+        answer
+    }
+
+    pub(crate) async fn notify(&self, bytes: Bytes) {
+        let _ = timeout(COURTESY, self.0.tell(bytes)).await;
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.open.load(Ordering::Acquire)
+    }
+
+    /// Takes requests again after the session was renewed.
+    pub(crate) fn reopen(&self) {
+        self.0.open.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        *lock(&self.0.calls)
+    }
+
+    pub(crate) async fn close(&self, drain: Duration) {
+        let idle = async {
+            loop {
+                let notified = self.0.idle.notified();
+                if self.in_flight() == 0 {
+                    return;
+                }
+                notified.await;
+            }
+        };
+        let _ = timeout(drain, idle).await;
+        self.0.open.store(false, Ordering::Release);
+        let session = lock(&self.0.manner).session.clone();
+        if session.is_some() {
+            let farewell = self.0.request(Method::DELETE, Bytes::new(), None);
+            let _ = timeout(COURTESY, self.0.pool.send(farewell)).await;
+        }
+        self.0.pool.clear();
+    }
+}
+
+/// A request under way. If it is dropped without an answer, a legacy server is told.
+struct Call<'l> {
+    link: &'l Arc<Inner>,
+    id: u64,
+    answered: bool,
+}
+
+impl<'l> Call<'l> {
+    fn begin(link: &'l Arc<Inner>, id: u64) -> Self {
+        *lock(&link.calls) += 1;
+        Self { link, id, answered: false }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut calls = lock(&self.link.calls);
+        *calls -= 1;
+        if *calls == 0 {
+            self.link.idle.notify_waiters();
+        }
+        let legacy = lock(&self.link.manner).era == Some(Era::Legacy);
+        if !self.answered
+            && legacy
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (link, id) = (Arc::clone(self.link), self.id);
+            runtime.spawn(async move { timeout(COURTESY, link.tell(Frames::cancelled(id))).await });
+        }
+    }
+}
+
+impl Inner {
+    async fn ask(self: &Arc<Self>, exchange: Exchange<'_>) -> Answer {
+        let request = self.request(Method::POST, exchange.bytes.clone(), Some(exchange));
+        let (wire, response) = match self.pool.send(request).await {
+            Ok(sent) => sent,
+            Err(Unsent { reason, sent }) => return Answer::unavailable(reason, sent),
+        };
+        let status = response.status().as_u16();
+        let has_session = lock(&self.manner).session.is_some();
+        match (status, content_type(&response)) {
+            (200..=299, Content::Json) => {
+                if exchange.method == "initialize" {
+                    lock(&self.manner).session = response.headers().get(SESSION).cloned();
+                }
+                self.read_document(wire, response, exchange, status).await
+            }
+            (200..=299, Content::Events) => {
+                if exchange.method == "initialize" {
+                    lock(&self.manner).session = response.headers().get(SESSION).cloned();
+                }
+                self.read_events(response, exchange).await
+            }
+            (200..=299, Content::Other) => {
+                self.events.violation("an answer that is neither JSON nor an event stream");
+                Answer::protocol("the server's answer is neither JSON nor an event stream")
+            }
+            (300..=399, _) => Answer::protocol("the server redirects, which is not followed"),
+            // A modern server's 404 says that a method is unknown; only a session can expire.
+            (404, _) if has_session && exchange.method != "initialize" => Answer::SessionExpired,
+            (_, Content::Json) => self.read_document(wire, response, exchange, status).await,
+            (status, _) => Answer::Status(status),
+        }
+    }
+
+    fn request(&self, method: Method, body: Bytes, exchange: Option<Exchange<'_>>) -> Request<Full<Bytes>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.path.parse().unwrap_or_default();
+        let manner = lock(&self.manner).clone();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(session) = manner.session {
+            headers.insert(SESSION, session);
+        }
+        if let Some(version) = manner.version {
+            headers.insert(VERSION, version);
+        }
+        if let (Some(Era::Modern), Some(exchange)) = (manner.era, exchange) {
+            if let Ok(method) = HeaderValue::from_str(exchange.method) {
+                headers.insert(METHOD, method);
+            }
+            if let Some(Ok(name)) = exchange.name.map(HeaderValue::from_str) {
+                headers.insert(NAME, name);
+            }
+        }
+        request
+    }
+
+    /// Sends what has no answer, and reads the acknowledgement so that the connection can be kept.
+    async fn tell(&self, bytes: Bytes) {
+        let request = self.request(Method::POST, bytes, None);
+        if let Ok((wire, mut response)) = self.pool.send(request).await {
+            let mut read = 0;
+            while let Some(Ok(frame)) = response.body_mut().frame().await {
+                read += frame.data_ref().map_or(0, Bytes::len);
+                if read > ENVELOPE_ALLOWANCE {
+                    return;
+                }
+            }
+            self.pool.keep(wire);
+        }
+    }
+
+    async fn read_document(
+        &self,
+        wire: Wire,
+        mut response: Response<Incoming>,
+        exchange: Exchange<'_>,
+        status: u16,
+    ) -> Answer {
+        let limit = body_limit(exchange);
+        let mut chunks: Vec<Bytes> = Vec::new();
+        let mut length = 0;
+        while let Some(frame) = response.body_mut().frame().await {
+            let Ok(frame) = frame else {
+                return Answer::unavailable("the connection failed in the middle of the answer", true);
+            };
+            let Ok(chunk) = frame.into_data() else { continue };
+            length += chunk.len();
+            chunks.push(chunk);
+            if length > limit {
+                return Answer::Of(too_large(length, &chunks.concat()));
+            }
+        }
+        self.pool.keep(wire);
+        let text = match <[Bytes; 1]>::try_from(chunks) {
+            Ok([whole]) => whole,
+            Err(chunks) => chunks.concat().into(),
+        };
+        match (self.message(&text, exchange), status) {
+            (Some(outcome), _) => Answer::Of(outcome),
+            (None, 200..=299) => Answer::protocol("the server's answer does not answer the request"),
+            (None, status) => Answer::Status(status),
+        }
+    }
+
+    async fn read_events(
+        self: &Arc<Self>,
+        mut response: Response<Incoming>,
+        exchange: Exchange<'_>,
+    ) -> Answer {
+        let limit = body_limit(exchange);
+        let mut events = EventStream::default();
+        while let Some(frame) = response.body_mut().frame().await {
+            let Ok(frame) = frame else { break };
+            let Ok(chunk) = frame.into_data() else { continue };
+            events.push(&chunk);
+            while let Some(data) = events.next_data() {
+                if let Some(outcome) = self.event(&data, exchange) {
+                    return Answer::Of(outcome);
+                }
+            }
+            if events.held() > limit {
+                return Answer::Of(too_large(events.held(), events.head()));
+            }
+        }
+        Answer::unavailable("the server ended its stream without an answer", true)
+    }
+
+    /// A message of a stream: the answer, or something beside it.
+    fn event(self: &Arc<Self>, data: &Bytes, exchange: Exchange<'_>) -> Option<Outcome> {
+        let Some(message) = Message::read(data) else {
+            self.events.violation("an event that is not a JSON-RPC message");
+            return None;
+        };
+        match message.kind() {
+            Kind::Response { .. } => return self.message(data, exchange),
+            Kind::Request { id, method } => {
+                let reply = if method == "ping" {
+                    jsonrpc::result_response(id, b"{}")
+                } else {
+                    self.events.server_request(method);
+                    jsonrpc::error_response::<()>(Some(id), -32601, "not available", None)
+                };
+                let link = Arc::clone(self);
+                tokio::spawn(async move { timeout(COURTESY, link.tell(reply.into())).await });
+            }
+            Kind::Notification { method: "notifications/tools/list_changed" } => {
+                self.events.emit(UpstreamEvent::ListChanged);
+            }
+            Kind::Notification { .. } => {}
+            Kind::Invalid => self.events.violation("a message that is no request, notification or response"),
+        }
+        None
+    }
+
+    /// The outcome in a response to `exchange`. An error may come without an id: the server could not read one.
+    fn message(&self, text: &Bytes, exchange: Exchange<'_>) -> Option<Outcome> {
+        let Some(message) = Message::read(text) else {
+            self.events.violation("an answer that is not a JSON-RPC message");
+            return None;
+        };
+        let ours = |id: &serde_json::value::RawValue| id.get().parse() == Ok(exchange.id);
+        let limit = exchange.max_response_bytes;
+        match message.kind() {
+            Kind::Response { id, outcome } if ours(id) => Some(match outcome {
+                Ok(result) => within(limit, Ok(text.slice_ref(result.get().as_bytes()))),
+                Err(error) => within(limit, Err(text.slice_ref(error.get().as_bytes()))),
+            }),
+            Kind::Response { .. } => {
+                self.events.emit(UpstreamEvent::UnknownId);
+                None
+            }
+            Kind::Invalid if message.id.is_none_or(|id| id.get() == "null") => {
+                let error = message.error?;
+                Some(within(limit, Err(text.slice_ref(error.get().as_bytes()))))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn body_limit(exchange: Exchange<'_>) -> usize {
+    exchange.max_response_bytes.saturating_add(ENVELOPE_ALLOWANCE).min(MESSAGE_LIMIT)
+}
+
+enum Content {
+    Json,
+    Events,
+    Other,
+}
+
+fn content_type(response: &Response<Incoming>) -> Content {
+    let value =
+        response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = value.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        Content::Json
+    } else if essence.eq_ignore_ascii_case("text/event-stream") {
+        Content::Events
+    } else {
+        Content::Other
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

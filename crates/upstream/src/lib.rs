@@ -1,0 +1,63 @@
+//! Talking to MCP servers.
+//!
+//! One [`Connection`] per registered server, shared by every client: it starts the process or opens the HTTP
+//! connection when somebody needs it, finds out which era of the protocol the server speaks, carries any number
+//! of calls at once, and comes back after a failure, a little later each time. A connection that is up is a
+//! [`Live`] one; only a live one can build the frame of a call, and only a validated permit can send it.
+//!
+//! | module | the idea |
+//! |---|---|
+//! | [`endpoint`] | where a server is: a command line, or a URL |
+//! | [`connection`] | the lasting thing: connects once for all who ask, backs off, closes |
+//! | [`live`] | a connection that is up: builds frames, transmits permits |
+//! | [`snapshot`] | what a server says it is and has: the greeting, and every page of its tools |
+//! | [`era`], `greeting` | the two eras, and finding out which one this is |
+//! | `frame` | the exact bytes of our messages |
+//! | `pending` | who waits for which answer |
+//! | `stdio`, `process`, `last_words` | a child process: lines in, lines out, and its end |
+//! | `http`, `pool`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events |
+//! | [`event`] | what a server does unasked |
+//! | [`error`], [`settings`] | what can go wrong; how patient to be |
+//!
+//! # Invariants
+//! - A call leaves only through [`Transmit`](portcullis_governance::boundary::Transmit), which takes a
+//!   `ValidatedPermit` by value; a handshake or a listing only with a `ProbePermit`, one per exchange.
+//! - Every request has a fresh random id (PRO-68). An answer goes to the one call that waits for it, or to nobody
+//!   and is reported.
+//! - The reader of a child's output never waits for a consumer (PRO-36).
+//! - A result is a slice of the bytes that were received; it is never parsed and written again here (PRO-10).
+//! - No process outlives its connection, nor the gateway.
+//!
+//! # Not here
+//! Whether a call may be made, what may be declared, what a result must look like; and confinement of the child
+//! beyond an empty environment, its own process group and no new privileges.
+
+pub mod connection;
+pub mod endpoint;
+pub mod era;
+pub mod error;
+pub mod event;
+mod frame;
+mod greeting;
+mod http;
+mod last_words;
+mod link;
+pub mod live;
+mod pending;
+mod pool;
+mod process;
+#[cfg(test)]
+mod scenarios;
+pub mod settings;
+pub mod snapshot;
+mod sse;
+mod stdio;
+
+pub use connection::{Connection, Phase, Status, probe_once};
+pub use endpoint::{Endpoint, StdioEndpoint};
+pub use era::Era;
+pub use error::UpstreamError;
+pub use event::UpstreamEvent;
+pub use live::Live;
+pub use settings::Settings;
+pub use snapshot::{Greeting, Snapshot};

@@ -1,0 +1,129 @@
+//! One exchange, whatever carries it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
+
+use crate::http::HttpLink;
+use crate::stdio::StdioLink;
+
+/// No message may be longer, whatever a tool's own limit (PRO-36).
+pub(crate) const MESSAGE_LIMIT: usize = 16 * 1024 * 1024;
+/// What may stand around a result: the envelope, and metadata beside it.
+pub(crate) const ENVELOPE_ALLOWANCE: usize = 64 * 1024;
+/// How much of an answer that is too long is kept as evidence.
+pub(crate) const PREFIX_KEPT: usize = 64 * 1024;
+
+/// A request to send and how long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exchange<'a> {
+    pub(crate) id: u64,
+    pub(crate) bytes: &'a Bytes,
+    pub(crate) method: &'a str,
+    /// The tool, where the method has one.
+    pub(crate) name: Option<&'a str>,
+    pub(crate) timeout: Duration,
+    pub(crate) max_response_bytes: usize,
+}
+
+impl<'a> Exchange<'a> {
+    pub(crate) fn of(permit: &'a ValidatedPermit) -> Self {
+        let frame = permit.frame();
+        Self {
+            id: frame.id,
+            bytes: &frame.bytes,
+            method: &frame.method,
+            name: Some(&frame.name),
+            timeout: permit.timeout(),
+            max_response_bytes: permit.max_response_bytes(),
+        }
+    }
+}
+
+/// What came of an exchange.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The protocol's answer, or none.
+    Of(Outcome),
+    /// HTTP: the session is no longer known; the server did not look at the request.
+    SessionExpired,
+    /// HTTP: an answer that is not the protocol's.
+    Status(u16),
+}
+
+impl Answer {
+    pub(crate) fn failed(failure: TransmitFailure) -> Self {
+        Self::Of(Outcome::Failed(failure))
+    }
+
+    pub(crate) fn unavailable(reason: impl Into<String>, sent: bool) -> Self {
+        Self::failed(TransmitFailure::Unavailable { reason: reason.into(), sent })
+    }
+
+    pub(crate) fn protocol(reason: impl Into<String>) -> Self {
+        Self::failed(TransmitFailure::Protocol { reason: reason.into() })
+    }
+}
+
+/// The result or error of a response, held to the caller's limit.
+pub(crate) fn within(limit: usize, outcome: Result<Bytes, Bytes>) -> Outcome {
+    let (Ok(raw) | Err(raw)) = &outcome;
+    if raw.len() > limit {
+        return too_large(raw.len(), raw);
+    }
+    match outcome {
+        Ok(result) => Outcome::Result(result),
+        Err(error) => Outcome::RpcError(error),
+    }
+}
+
+pub(crate) fn too_large(bytes: usize, head: &[u8]) -> Outcome {
+    Outcome::TooLarge { bytes, prefix: Bytes::copy_from_slice(&head[..head.len().min(PREFIX_KEPT)]) }
+}
+
+/// A carrier of exchanges.
+#[derive(Debug)]
+pub(crate) enum Link {
+    Stdio(StdioLink),
+    Http(HttpLink),
+}
+
+impl Link {
+    pub(crate) async fn exchange(&self, exchange: Exchange<'_>, cancel: CancellationSignal) -> Answer {
+        match self {
+            Link::Stdio(link) => Answer::Of(link.exchange(exchange, cancel).await),
+            Link::Http(link) => link.exchange(exchange, cancel).await,
+        }
+    }
+
+    /// Sends something that has no answer.
+    pub(crate) async fn notify(&self, bytes: Bytes) {
+        match self {
+            Link::Stdio(link) => link.notify(bytes),
+            Link::Http(link) => link.notify(bytes).await,
+        }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Link::Stdio(link) => link.is_open(),
+            Link::Http(link) => link.is_open(),
+        }
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        match self {
+            Link::Stdio(link) => link.in_flight(),
+            Link::Http(link) => link.in_flight(),
+        }
+    }
+
+    /// Lets calls under way end for a while, then ends the connection and everything behind it.
+    pub(crate) async fn close(&self, drain: Duration) {
+        match self {
+            Link::Stdio(link) => link.close(drain).await,
+            Link::Http(link) => link.close(drain).await,
+        }
+    }
+}

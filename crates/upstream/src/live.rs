@@ -1,0 +1,169 @@
+//! A connection that is up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_core::ServerIdentity;
+use portcullis_governance::boundary::{
+    CancellationSignal, Outcome, ProbeAuthority, ReadyChannel, SealedResponse, Transmit, TransmitFailure,
+    ValidatedPermit, WireCall, WireFrame,
+};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::event::Events;
+use crate::frame::Frames;
+use crate::greeting::Probe;
+use crate::link::{Answer, Exchange, Link};
+use crate::snapshot;
+use crate::{Greeting, Settings, Snapshot, UpstreamError};
+
+/// A server that was greeted and takes calls. It stays valid as a value when the server goes away; calls then fail,
+/// and [`is_alive`](Live::is_alive) says so.
+#[derive(Debug)]
+pub struct Live {
+    server: ServerIdentity,
+    link: Link,
+    frames: Frames,
+    greeting: Greeting,
+    greeted: Instant,
+    authority: Arc<dyn ProbeAuthority>,
+    settings: Settings,
+    events: Events,
+    renewal: Mutex<()>,
+}
+
+impl Live {
+    pub(crate) fn new(
+        server: ServerIdentity,
+        (link, greeting): (Link, Greeting),
+        authority: Arc<dyn ProbeAuthority>,
+        settings: Settings,
+        events: Events,
+    ) -> Self {
+        let frames = Frames::new(greeting.era, &settings);
+        let greeted = Instant::now();
+        Self {
+            server,
+            link,
+            frames,
+            greeting,
+            greeted,
+            authority,
+            settings,
+            events,
+            renewal: Mutex::default(),
+        }
+    }
+
+    /// What the server said when it was greeted.
+    pub fn greeting(&self) -> &Greeting {
+        &self.greeting
+    }
+
+    /// Whether a call sent now could be answered.
+    pub fn is_alive(&self) -> bool {
+        self.link.is_open()
+    }
+
+    /// How many requests are under way.
+    pub fn in_flight(&self) -> usize {
+        self.link.in_flight()
+    }
+
+    /// The child's process id, if the server is one.
+    pub fn pid(&self) -> Option<i32> {
+        match &self.link {
+            Link::Stdio(link) => link.pid(),
+            Link::Http(_) => None,
+        }
+    }
+
+    /// The end of what a child wrote to stderr. Hostile text.
+    pub fn last_words(&self) -> Option<String> {
+        match &self.link {
+            Link::Stdio(link) => Some(link.last_words().text()),
+            Link::Http(_) => None,
+        }
+    }
+
+    /// Asks the server for everything it lists, each page under a probe permit of its own.
+    pub async fn snapshot(&self) -> Result<Snapshot, UpstreamError> {
+        snapshot::take(self.probe(), &self.link, &self.greeting, &self.events, self.greeted).await
+    }
+
+    pub(crate) async fn close(&self, drain: Duration) {
+        self.link.close(drain).await;
+    }
+
+    fn probe(&self) -> Probe<'_> {
+        Probe { server: &self.server, authority: &*self.authority, settings: &self.settings }
+    }
+
+    /// One exchange. A session that expired is renewed once; the request is repeated only if doing a thing twice is
+    /// declared to be like doing it once, since it did leave (PRO-37).
+    pub(crate) async fn exchange(
+        &self,
+        exchange: Exchange<'_>,
+        repeatable: bool,
+        cancel: CancellationSignal,
+    ) -> Outcome {
+        match self.link.exchange(exchange, cancel.clone()).await {
+            Answer::SessionExpired if repeatable => match self.renew_session().await {
+                Ok(()) => outcome(self.link.exchange(exchange, cancel).await),
+                Err(error) => unavailable(format!("the session expired and cannot be renewed: {error}")),
+            },
+            answer => outcome(answer),
+        }
+    }
+
+    async fn renew_session(&self) -> Result<(), UpstreamError> {
+        let _one_at_a_time = self.renewal.lock().await;
+        let Link::Http(http) = &self.link else { return Err(UpstreamError::Closed) };
+        if http.is_open() {
+            return Ok(());
+        }
+        http.begin(self.greeting.era);
+        http.reopen();
+        match self.probe().initialize(&self.link).await {
+            Ok(greeting) if greeting.protocol_version == self.greeting.protocol_version => Ok(()),
+            Ok(_) => {
+                self.link.close(Duration::ZERO).await;
+                Err(UpstreamError::protocol("the server came back with another revision"))
+            }
+            Err(error) => {
+                self.link.close(Duration::ZERO).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+fn outcome(answer: Answer) -> Outcome {
+    match answer {
+        Answer::Of(outcome) => outcome,
+        Answer::SessionExpired => unavailable("the session expired".into()),
+        Answer::Status(status @ 500..=599) => unavailable(format!("the server failed (HTTP {status})")),
+        Answer::Status(status) => {
+            let reason = format!("HTTP {status} without an answer");
+            Outcome::Failed(TransmitFailure::Protocol { reason })
+        }
+    }
+}
+
+fn unavailable(reason: String) -> Outcome {
+    Outcome::Failed(TransmitFailure::Unavailable { reason, sent: true })
+}
+
+impl ReadyChannel for Live {
+    fn frame(&self, call: &WireCall<'_>) -> WireFrame {
+        self.frames.call(call)
+    }
+}
+
+impl Transmit for Live {
+    async fn transmit(&self, permit: ValidatedPermit, cancel: CancellationSignal) -> SealedResponse {
+        let outcome = self.exchange(Exchange::of(&permit), permit.idempotent(), cancel).await;
+        permit.seal(outcome)
+    }
+}

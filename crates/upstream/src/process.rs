@@ -1,0 +1,130 @@
+//! A child process: how it starts, and how it surely ends.
+//!
+//! The kernel sends the parent-death signal when the *thread* that started the child ends, not when the process
+//! does. Threads of the async runtime come and go, so children are started by one thread that never ends before
+//! the process.
+
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use portcullis_governance::endpoint::check_pins;
+use rustix::process::{Pid, Signal};
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::{StdioEndpoint, UpstreamError};
+
+/// Starts the program with an environment of its own, in a process group of its own, unable to gain privileges,
+/// and bound to die with us. Its files are compared with their pins first.
+pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<Child, UpstreamError> {
+    let shown = endpoint.command.display().to_string();
+    let failed = |reason: String| UpstreamError::Spawn { command: shown.clone(), reason };
+    let pins = endpoint.pins.clone();
+    if !pins.is_empty() {
+        tokio::task::spawn_blocking(move || check_pins(&pins)).await.map_err(|e| failed(e.to_string()))??;
+    }
+    let mut command = Command::new(&endpoint.command);
+    command
+        .args(&endpoint.args)
+        .current_dir(&endpoint.cwd)
+        .env_clear()
+        .envs(&endpoint.env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    die_with_us(&mut command);
+    spawn_from_lasting_thread(command).await.map_err(|error| failed(error.to_string()))
+}
+
+#[allow(unsafe_code)]
+fn die_with_us(command: &mut Command) {
+    let gateway = rustix::process::getpid();
+    let prepare = move || {
+        rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+        // We may have died before the line above; then nobody would ever send the signal.
+        if rustix::process::getppid() != Some(gateway) {
+            return Err(io::Error::from(rustix::io::Errno::SRCH));
+        }
+        rustix::thread::set_no_new_privs(true)?;
+        Ok(())
+    };
+    // SAFETY: between fork and exec only async-signal-safe functions may run. The closure makes three system
+    // calls through rustix, which is neither libc's locale nor its allocator, and builds errors from numbers.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+async fn spawn_from_lasting_thread(mut command: Command) -> io::Result<Child> {
+    static SPAWNER: OnceLock<mpsc::Sender<Job>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, jobs) = mpsc::channel::<Job>();
+        let work = move || jobs.into_iter().for_each(|job| job());
+        std::thread::Builder::new()
+            .name("spawner".into())
+            .spawn(work)
+            .expect("the system can start a thread");
+        sender
+    });
+    let (sender, receiver) = oneshot::channel();
+    let runtime = Handle::current();
+    let job = move || {
+        let _inside = runtime.enter();
+        // If nobody waits any more, the child is dropped here, which kills it.
+        let _ = sender.send(command.spawn());
+    };
+    spawner.send(Box::new(job)).map_err(|_| io::Error::other("the spawning thread has ended"))?;
+    receiver.await.map_err(|_| io::Error::other("the spawning thread has ended"))?
+}
+
+/// Waits for a child whose input is closed, then asks it to end, then ends it (PRO-64).
+pub(crate) async fn end(child: &mut Child, group: Option<Pid>, grace: Duration) -> io::Result<ExitStatus> {
+    if let Ok(status) = timeout(grace, child.wait()).await {
+        return status;
+    }
+    signal(group, Signal::TERM);
+    if let Ok(status) = timeout(grace, child.wait()).await {
+        return status;
+    }
+    signal(group, Signal::KILL);
+    child.wait().await
+}
+
+/// The process group of a child that has not been waited for.
+pub(crate) fn group_of(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?))
+}
+
+/// Ends whatever the child started and left behind in its group.
+pub(crate) fn sweep(group: Option<Pid>) {
+    signal(group, Signal::KILL);
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(group) = group {
+        // It may be gone already; that is what we want.
+        let _ = rustix::process::kill_process_group(group, signal);
+    }
+}
+
+/// How a process ended, in words.
+pub(crate) fn epitaph(status: io::Result<ExitStatus>) -> String {
+    use std::os::unix::process::ExitStatusExt as _;
+    match status {
+        Ok(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("the server exited with status {code}"),
+            (None, Some(signal)) => format!("the server was ended by signal {signal}"),
+            (None, None) => "the server ended".into(),
+        },
+        Err(error) => format!("the server cannot be waited for: {error}"),
+    }
+}

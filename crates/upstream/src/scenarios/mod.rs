@@ -1,0 +1,8 @@
+//! What happens with real processes. These live inside the crate because an exchange without a permit must not be
+//! possible from outside it, not even for a test.
+
+mod handshake;
+mod http;
+mod lifetime;
+mod spy;
+mod stdio;

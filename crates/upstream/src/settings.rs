@@ -1,0 +1,82 @@
+//! How patient to be.
+
+use std::time::Duration;
+
+/// Time limits and the name we give ourselves. The defaults are those of the specification.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// `clientInfo.name`.
+    pub client_name: String,
+    /// `clientInfo.version`.
+    pub client_version: String,
+    /// How long `server/discover` may take in a process whose era is unknown. Long enough for a slow start: a
+    /// silent server costs this once, since its era is remembered (PRO-62).
+    pub probe_patience: Duration,
+    /// How long a handshake may take.
+    pub handshake_timeout: Duration,
+    /// How long one page of a list may take.
+    pub list_timeout: Duration,
+    /// How long opening a TCP connection may take.
+    pub connect_timeout: Duration,
+    /// PRO-64: a list counts as complete after this much quiet since the last change...
+    pub settle_quiet: Duration,
+    /// ...or after this long in any case.
+    pub settle_limit: Duration,
+    /// How long calls under way may go on when the connection is closed.
+    pub drain: Duration,
+    /// How long a child may take to end by itself, and again after SIGTERM.
+    pub grace: Duration,
+    /// The first pause after a failure.
+    pub backoff_first: Duration,
+    /// The longest pause.
+    pub backoff_limit: Duration,
+    /// After so many failures in a row callers are refused at once until the pause is over.
+    pub breaker_failures: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            client_name: "portcullis".into(),
+            client_version: env!("CARGO_PKG_VERSION").into(),
+            probe_patience: Duration::from_secs(10),
+            handshake_timeout: Duration::from_secs(30),
+            list_timeout: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(5),
+            settle_quiet: Duration::from_millis(200),
+            settle_limit: Duration::from_secs(2),
+            drain: Duration::from_secs(10),
+            grace: Duration::from_secs(2),
+            backoff_first: Duration::from_millis(200),
+            backoff_limit: Duration::from_secs(30),
+            breaker_failures: 5,
+        }
+    }
+}
+
+impl Settings {
+    /// The pause after `failures` in a row: doubling, capped, and spread so that many servers that failed
+    /// together do not come back together (PRO-39).
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
+        let doubled = self.backoff_first.saturating_mul(1 << failures.saturating_sub(1).min(16));
+        doubled.min(self.backoff_limit).mul_f64(rand::random_range(0.5..=1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_their_limit_and_are_spread() {
+        // PRO-39
+        let settings = Settings::default();
+        for (failures, longest) in [(1, 200), (2, 400), (5, 3_200), (8, 25_600), (9, 30_000), (1_000, 30_000)]
+        {
+            for _ in 0..50 {
+                let pause = settings.pause(failures).as_millis();
+                assert!((longest / 2..=longest).contains(&pause), "{failures}: {pause}");
+            }
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Server-sent events, as far as the protocol uses them: the `data` of each event, within a limit.
+
+use bytes::{Buf as _, Bytes, BytesMut};
+
+/// Cuts a stream of bytes into the data of its events.
+#[derive(Debug, Default)]
+pub(crate) struct EventStream {
+    buffer: BytesMut,
+    searched: usize,
+    data: Option<Bytes>,
+    begun: bool,
+}
+
+impl EventStream {
+    /// Takes what was received.
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
+        self.buffer.extend_from_slice(chunk);
+        if !self.begun && self.buffer.len() >= 3 {
+            self.begun = true;
+            if self.buffer.starts_with(b"\xef\xbb\xbf") {
+                self.buffer.advance(3);
+                self.searched = 0;
+            }
+        }
+    }
+
+    /// How much is held without being a whole event.
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len() + self.data.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// The beginning of what is held.
+    pub(crate) fn head(&self) -> &[u8] {
+        self.data.as_deref().unwrap_or(&self.buffer)
+    }
+
+    /// The data of the next whole event. Comments, names, ids and events without data are passed over.
+    pub(crate) fn next_data(&mut self) -> Option<Bytes> {
+        loop {
+            let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) else {
+                self.searched = self.buffer.len();
+                return None;
+            };
+            let mut line = self.buffer.split_to(self.searched + at + 1).freeze();
+            self.searched = 0;
+            line.truncate(line.len() - 1);
+            if line.ends_with(b"\r") {
+                line.truncate(line.len() - 1);
+            }
+            if line.is_empty() {
+                match self.data.take() {
+                    Some(data) => return Some(data),
+                    None => continue,
+                }
+            }
+            let Some(value) = line.strip_prefix(b"data") else { continue };
+            let value = match value {
+                [] => value,
+                [b':', b' ', value @ ..] | [b':', value @ ..] => value,
+                _ => continue,
+            };
+            // One line of data, which is what everybody sends, is a slice of what was received.
+            self.data = Some(match self.data.take() {
+                None => line.slice_ref(value),
+                Some(earlier) => [&earlier[..], b"\n", value].concat().into(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\u{feff}: hello\nevent: message\r\nid: 1\r\ndata: {\"a\":1}\r\n\r\n\n\ndata:{\ndata: }\n\nretry: 5\n\ndatax: no\n\ndata: cut";
+
+    #[test]
+    fn events_are_the_same_however_the_stream_is_cut() {
+        for size in [1, 2, 3, 5, 7, TEXT.len()] {
+            let mut stream = EventStream::default();
+            let mut events = Vec::new();
+            for chunk in TEXT.as_bytes().chunks(size) {
+                stream.push(chunk);
+                while let Some(data) = stream.next_data() {
+                    events.push(String::from_utf8(data.to_vec()).unwrap());
+                }
+            }
+            assert_eq!(events, ["{\"a\":1}", "{\n}"], "pieces of {size}");
+            assert_eq!(stream.held(), "data: cut".len());
+        }
+    }
+}
