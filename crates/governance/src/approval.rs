@@ -255,6 +255,7 @@ struct Entries {
 #[derive(Debug)]
 struct Entry {
     approval: Approval,
+    presented: Arc<[u8]>,
     state: watch::Sender<State>,
 }
 
@@ -377,8 +378,9 @@ impl Book {
         }))
     }
 
-    /// Puts an approval into the book: a new one whose event is durable, or a recorded one after a restart.
-    pub fn enter(&self, approval: Approval) {
+    /// Puts an approval into the book, with exactly what operators are shown: a new one whose event is durable, or
+    /// a recorded one after a restart.
+    pub fn enter(&self, approval: Approval, presented: &[u8]) {
         let mut entries = self.lock();
         let id = approval.approval_id;
         match (approval.state, approval.scope) {
@@ -393,7 +395,7 @@ impl Book {
             _ => {}
         }
         let state = watch::Sender::new(approval.state);
-        entries.approvals.insert(id, Entry { approval, state });
+        entries.approvals.insert(id, Entry { approval, presented: presented.into(), state });
     }
 
     /// Follows an approval's state.
@@ -404,6 +406,11 @@ impl Book {
     /// One approval.
     pub fn get(&self, id: ApprovalId) -> Option<Approval> {
         self.lock().approvals.get(&id).map(|entry| entry.approval.clone())
+    }
+
+    /// What operators are shown of it.
+    pub fn presented(&self, id: ApprovalId) -> Option<Arc<[u8]>> {
+        self.lock().approvals.get(&id).map(|entry| entry.presented.clone())
     }
 
     /// All approvals, oldest first.

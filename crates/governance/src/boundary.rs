@@ -412,11 +412,12 @@ impl Boundary {
     }
 
     /// Step 10: the raw response is durable, then it is released.
+    /// With the response comes the sequence number of its record.
     pub async fn settle(
         &self,
         sealed: SealedResponse,
         trail: &mut Trail,
-    ) -> Result<ReleasedResponse, AuditBlocked> {
+    ) -> Result<(ReleasedResponse, u64), AuditBlocked> {
         let SealedResponse { facts, outcome } = sealed;
         let permit_id = facts.permit_id;
         let mut result = |outcome: &str, bytes: Option<usize>, evidence: Option<Bytes>| {
@@ -458,13 +459,14 @@ impl Boundary {
                 );
             }
         }
-        trail.commit().await?;
-        Ok(match outcome {
+        let receipt = trail.commit().await?;
+        let released = match outcome {
             Outcome::Result(raw) => ReleasedResponse::Result(RawResult::new(raw)),
             Outcome::RpcError(raw) => ReleasedResponse::RpcError(raw),
             Outcome::TooLarge { bytes, .. } => ReleasedResponse::TooLarge { bytes },
             Outcome::Failed(failure) => ReleasedResponse::Failed(failure),
-        })
+        };
+        Ok((released, receipt.seq))
     }
 }
 

@@ -1,0 +1,91 @@
+//! Approvals, decided by operators (GOV §9).
+
+use portcullis_audit::{Event, EventName};
+use portcullis_core::{ApprovalId, ErrorCode, failpoint};
+use portcullis_governance::approval::{Approval, DecisionRefused, Scope, State};
+use portcullis_governance::operator::OperatorProof;
+use serde_json::json;
+
+use super::{Control, ControlError};
+
+impl Control {
+    /// All approvals, oldest first.
+    pub fn approvals(&self, state: Option<State>) -> Vec<Approval> {
+        self.book.list(state)
+    }
+
+    /// One approval.
+    pub fn approval(&self, id: ApprovalId) -> Result<Approval, ControlError> {
+        self.book.get(id).ok_or_else(|| refused(DecisionRefused::Unknown(id)))
+    }
+
+    /// What operators are shown of one before they decide.
+    pub fn presented(&self, id: ApprovalId) -> Result<serde_json::Value, ControlError> {
+        let bytes = self.book.presented(id).ok_or_else(|| refused(DecisionRefused::Unknown(id)))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))
+    }
+
+    /// Grants one. What waits for it goes on once the decision is durable.
+    pub async fn grant(
+        &self,
+        operator: &OperatorProof,
+        id: ApprovalId,
+        scope: Scope,
+        reason: &str,
+    ) -> Result<Approval, ControlError> {
+        let _one_at_a_time = self.state.lock().await;
+        let decided = self.book.grant(id, scope, operator, reason, self.clock.now()).map_err(refused)?;
+        self.record(operator, decided).await
+    }
+
+    /// Denies one. The call that waits for it is refused.
+    pub async fn deny(
+        &self,
+        operator: &OperatorProof,
+        id: ApprovalId,
+        reason: &str,
+    ) -> Result<Approval, ControlError> {
+        let _one_at_a_time = self.state.lock().await;
+        let decided = self.book.deny(id, operator, reason, self.clock.now()).map_err(refused)?;
+        self.record(operator, decided).await
+    }
+
+    /// Step 6: bound to the tool id with its declaration version, durable before it counts.
+    async fn record(&self, operator: &OperatorProof, decided: Approval) -> Result<Approval, ControlError> {
+        let last = decided.decisions.last();
+        let data = json!({
+            "approval_id": decided.approval_id,
+            "by": operator.name(),
+            "decision": decided.state,
+            "expires_at": decided.expires_at,
+            "method": operator.method(),
+            "presented_sha256": decided.presented_sha256,
+            "reason": last.map(|decision| &decision.reason),
+            "scope": decided.scope,
+            "separation": operator.separation(),
+            "uses": decided.uses_left,
+        });
+        let event = Event::new(EventName::ApprovalRecorded, &operator.actor())
+            .session(decided.session)
+            .proposal(decided.proposal_id)
+            .tool(&decided.tool_id)
+            .epoch(decided.registration_epoch)
+            .policy(decided.policy_version)
+            .data(data);
+        failpoint::pass("approval.before_record");
+        self.log.commit(vec![event]).await?;
+        self.book.apply(decided.clone());
+        Ok(decided)
+    }
+}
+
+fn refused(error: DecisionRefused) -> ControlError {
+    let (code, field) = match &error {
+        DecisionRefused::Unknown(_) => (ErrorCode::NotFound, None),
+        DecisionRefused::NotPending { .. } | DecisionRefused::SamePerson(_) => (ErrorCode::Conflict, None),
+        DecisionRefused::NotOffered { .. } => (ErrorCode::Validation, Some("scope")),
+        DecisionRefused::NoReason => (ErrorCode::Validation, Some("reason")),
+    };
+    ControlError { field: field.map(Into::into), ..ControlError::new(code, error.to_string()) }
+}

@@ -1,0 +1,170 @@
+//! The control plane: the only authority that changes anything, and the only maker of worlds.
+//!
+//! Every operation has the same shape: check, make the event durable, then change memory and put a new world in
+//! force. An operation that cannot confirm its durable event has changed nothing.
+
+mod approvals;
+mod registration;
+mod start;
+mod watch;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_audit::{AuditBlocked, AuditLog};
+use portcullis_core::{Clock, ErrorCode, Principal, ServerIdentity};
+use portcullis_governance::approval::Book;
+use portcullis_governance::declaration::Rejection;
+use portcullis_governance::policy::{Policy, PolicyFile, Preset};
+use portcullis_governance::record::Mode;
+use portcullis_governance::registry::{Registry, ServerEntry};
+use portcullis_upstream::Settings;
+
+use crate::upstreams::Upstream;
+use crate::world::{World, WorldCell};
+
+pub use registration::{Registration, Target, TestReport};
+pub use start::Gateway;
+
+/// How a gateway is set up.
+#[derive(Debug, Clone)]
+pub struct GatewayOptions {
+    /// `$PORTCULLIS_HOME`: everything the gateway keeps.
+    pub home: PathBuf,
+    /// Where it runs.
+    pub mode: Mode,
+    /// Which ready-made policy.
+    pub preset: Preset,
+    /// The operator's own policies beside it.
+    pub policies: Vec<PolicyFile>,
+    /// How long a call waits for an approval.
+    pub approval_wait: Duration,
+    /// How long a permit lives.
+    pub permit_ttl: Duration,
+    /// Size of an audit segment.
+    pub segment_bytes: u64,
+    /// Who agents are that prove nothing.
+    pub principal: Principal,
+    /// Our version, told to clients and servers.
+    pub version: String,
+}
+
+impl GatewayOptions {
+    /// The defaults for a gateway in `home`.
+    pub fn new(home: impl Into<PathBuf>) -> Self {
+        Self {
+            home: home.into(),
+            mode: Mode::Local,
+            preset: Preset::Strict,
+            policies: Vec::new(),
+            approval_wait: Duration::from_secs(20),
+            permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
+            segment_bytes: 64 << 20,
+            principal: Principal::agent("local").expect("a plain name"),
+            version: env!("CARGO_PKG_VERSION").into(),
+        }
+    }
+
+    /// Where the evidence is.
+    pub fn audit_dir(&self) -> PathBuf {
+        self.home.join("audit")
+    }
+
+    /// Where the operator socket is.
+    pub fn operator_socket(&self) -> PathBuf {
+        self.home.join("run/operator.sock")
+    }
+}
+
+/// Resolves when a gateway is told to stop.
+pub async fn told_to_stop(stop: &mut tokio::sync::watch::Receiver<bool>) {
+    // A sender that is gone has stopped too.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Why an operation was not carried out. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ControlError {
+    /// What a program reads.
+    pub code: ErrorCode,
+    /// What a person reads.
+    pub message: String,
+    /// Which field or flag is at fault, where one is.
+    pub field: Option<String>,
+    /// Everything that is wrong with a declaration, where that is the reason.
+    pub rejections: Vec<Rejection>,
+}
+
+impl ControlError {
+    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: None, rejections: Vec::new() }
+    }
+
+    pub(crate) fn field(field: &str, message: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..Self::new(ErrorCode::Validation, message) }
+    }
+
+    pub(crate) fn not_found(name: &ServerIdentity) -> Self {
+        let message = format!("there is no server '{name}'; `portcullis mcp list` names those there are");
+        Self::new(ErrorCode::NotFound, message)
+    }
+}
+
+impl From<AuditBlocked> for ControlError {
+    fn from(AuditBlocked { reason }: AuditBlocked) -> Self {
+        Self::new(
+            ErrorCode::Internal,
+            format!("evidence cannot be made durable, so nothing was changed: {reason}"),
+        )
+    }
+}
+
+/// The control plane.
+#[derive(Debug)]
+pub struct Control {
+    log: AuditLog,
+    clock: Arc<dyn Clock>,
+    book: Arc<Book>,
+    world: Arc<WorldCell>,
+    options: GatewayOptions,
+    settings: Settings,
+    // One change at a time; held across the durable commit, never across a probe.
+    state: tokio::sync::Mutex<State>,
+}
+
+/// What the control plane knows, from which worlds are made.
+#[derive(Debug)]
+struct State {
+    entries: BTreeMap<ServerIdentity, ServerEntry>,
+    upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
+    /// The last declaration counter of each identity ever used (GOV-405).
+    counters: HashMap<ServerIdentity, u64>,
+    policy: Arc<Policy>,
+}
+
+impl State {
+    fn world(&self) -> World {
+        let registry = Registry::new(self.entries.values().cloned(), self.policy.clone());
+        World::new(Arc::new(registry), self.upstreams.clone())
+    }
+}
+
+impl Control {
+    /// The world in force now.
+    pub fn world(&self) -> Arc<World> {
+        self.world.load()
+    }
+
+    /// The evidence.
+    pub fn log(&self) -> &AuditLog {
+        &self.log
+    }
+
+    /// Where the gateway keeps everything.
+    pub fn home(&self) -> &Path {
+        &self.options.home
+    }
+}

@@ -1,0 +1,487 @@
+//! Registering, looking at, halting and removing servers (GOV §2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use portcullis_audit::{Event, EventName, RetentionClass, Role};
+use portcullis_core::error::{Fault, one_line};
+use portcullis_core::name::has_visible_character;
+use portcullis_core::{
+    Actor, ApprovalId, ErrorCode, RegistrationEpoch, ServerIdentity, ServerVersion, failpoint,
+};
+use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
+use portcullis_governance::approval::State as ApprovalState;
+use portcullis_governance::boundary::Prober;
+use portcullis_governance::declaration::live::{self, Difference, LiveSurface};
+use portcullis_governance::declaration::rules::Expectations;
+use portcullis_governance::declaration::{Declaration, Rejection, Source};
+use portcullis_governance::endpoint::{HttpEndpoint, pin_command};
+use portcullis_governance::operator::OperatorProof;
+use portcullis_governance::record::{
+    Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
+};
+use portcullis_upstream::{Endpoint, probe_once};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Control, ControlError};
+use crate::upstreams::surface;
+
+/// The highest tier policy assigns by itself (GOV-806).
+const MAX_TIER: u8 = 1;
+
+/// How an operator says a server is reached.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Target {
+    /// A program to start.
+    Stdio {
+        /// Absolute path.
+        command: String,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Its environment.
+        env: BTreeMap<String, String>,
+    },
+    /// A URL.
+    Http {
+        /// Where.
+        url: String,
+    },
+}
+
+/// What an operator asks to be registered. Nothing in it is trusted yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub struct Registration {
+    pub name: String,
+    pub target: Target,
+    pub server_version: String,
+    pub declaration_file: String,
+    pub declaration: String,
+    pub justification: String,
+    pub modes: Vec<Mode>,
+    pub trust_tier: u8,
+    pub surface: Surface,
+    pub attest: Option<String>,
+    pub waive_isolation: Option<String>,
+}
+
+/// What `mcp test` found.
+#[derive(Debug, Clone, Serialize)]
+#[allow(missing_docs)]
+pub struct TestReport {
+    pub reachable: bool,
+    pub reason: Option<String>,
+    pub version_ok: bool,
+    pub protocol_version: Option<String>,
+    pub matches: bool,
+    pub difference: Difference,
+    pub isolation: Isolation,
+}
+
+/// A registration whose fields have been understood.
+struct Checked {
+    identity: ServerIdentity,
+    version: ServerVersion,
+    transport: Transport,
+    pins: Vec<portcullis_governance::endpoint::Pin>,
+    isolation: Isolation,
+    isolation_reason: Option<String>,
+}
+
+impl Control {
+    /// Registers a server and accepts its declaration, in one durable step.
+    pub async fn register(
+        &self,
+        operator: &OperatorProof,
+        asked: Registration,
+    ) -> Result<RegistrationRecord, ControlError> {
+        let name = asked.name.clone();
+        match self.try_register(operator, asked).await {
+            Ok(record) => Ok(record),
+            Err(error) => {
+                let event = if error.rejections.is_empty() {
+                    EventName::ServerRejected
+                } else {
+                    EventName::DeclarationRejected
+                };
+                let data = json!({"field": error.field, "reason": one_line(&error.message), "server": one_line(&name)});
+                self.log.append(vec![Event::new(event, &operator.actor()).data(data)])?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn try_register(
+        &self,
+        operator: &OperatorProof,
+        asked: Registration,
+    ) -> Result<RegistrationRecord, ControlError> {
+        let checked = check(&asked)?;
+        if self.state.lock().await.entries.contains_key(&checked.identity) {
+            return Err(already_registered(&checked.identity));
+        }
+        let declaration =
+            Declaration::parse(&Source { name: &asked.declaration_file, text: &asked.declaration })
+                .map_err(|r| rejected(vec![r]))?;
+        let expect = Expectations {
+            identity: &checked.identity,
+            version: &checked.version,
+            surface: asked.surface,
+            pins: &checked.pins,
+            home: &self.options.home,
+            is_remote: matches!(checked.transport, Transport::Http { .. }),
+        };
+        // The rules that need only the file, before anything is started for its sake.
+        portcullis_governance::declaration::rules::check(&declaration, &asked.declaration_file, &expect)
+            .map_err(rejected)?;
+        let live = self.look_at(&checked).await?;
+        check_version(&checked, &live)?;
+
+        let mut state = self.state.lock().await;
+        if state.entries.contains_key(&checked.identity) {
+            return Err(already_registered(&checked.identity));
+        }
+        let now = self.clock.now();
+        let epoch = RegistrationEpoch::new(now);
+        let counter = state.counters.get(&checked.identity).copied().unwrap_or(0) + 1;
+        let accepted = AcceptedDeclaration::accept(
+            &declaration,
+            &asked.declaration_file,
+            live,
+            &Acceptance { expect, epoch, counter },
+        )
+        .map_err(rejected)?;
+        let record = RegistrationRecord {
+            server_identity: checked.identity.clone(),
+            boundary_kind: "mcp".into(),
+            record_version: 1,
+            registration_epoch: epoch,
+            transport: checked.transport,
+            server_version: checked.version,
+            surface: asked.surface,
+            requested_trust_tier: asked.trust_tier,
+            assigned_trust_tier: asked.trust_tier.min(MAX_TIER),
+            justification: one_line(&asked.justification),
+            policy_tags: asked.modes,
+            isolation_class: checked.isolation,
+            isolation_reason: checked.isolation_reason,
+            artifact_pins: checked.pins,
+            declaration_version: accepted.version(),
+            state: ServerState::Active,
+            halt: None,
+            registered_by: operator.actor().to_string(),
+            registered_at: now,
+        };
+        failpoint::pass("declaration.before_accept");
+        self.log.commit(registration_events(operator, &record, &accepted)).await?;
+        failpoint::pass("registry.before_commit");
+        state.counters.insert(checked.identity, counter);
+        state.add(record.clone(), Arc::new(accepted), &self.log, &self.settings);
+        self.world.swap(state.world());
+        Ok(record)
+    }
+
+    async fn look_at(&self, checked: &Checked) -> Result<LiveSurface, ControlError> {
+        let endpoint = Endpoint::of_transport(&checked.transport, &checked.pins);
+        let prober = Arc::new(Prober::new(self.log.clone(), checked.version.clone()));
+        let snapshot =
+            probe_once(&checked.identity, &endpoint, prober, &self.settings).await.map_err(|error| {
+                ControlError::new(
+                    error.code(),
+                    format!("cannot look at server '{}': {error}", checked.identity),
+                )
+            })?;
+        surface(&snapshot).map_err(|error| ControlError::new(ErrorCode::Validation, error.to_string()))
+    }
+
+    /// Looks at a registered server without calling any tool.
+    pub async fn test(&self, name: &ServerIdentity) -> Result<TestReport, ControlError> {
+        let entry = self
+            .state
+            .lock()
+            .await
+            .entries
+            .get(name)
+            .cloned()
+            .ok_or_else(|| ControlError::not_found(name))?;
+        let record = &entry.record;
+        let endpoint = Endpoint::of_transport(&record.transport, &record.artifact_pins);
+        let prober = Arc::new(Prober::new(self.log.clone(), record.server_version.clone()));
+        let looked = probe_once(name, &endpoint, prober, &self.settings).await;
+        let live = looked
+            .map_err(|error| error.to_string())
+            .and_then(|snapshot| surface(&snapshot).map_err(|error| error.to_string()));
+        Ok(match live {
+            Err(reason) => TestReport {
+                reachable: false,
+                reason: Some(reason),
+                version_ok: false,
+                protocol_version: None,
+                matches: false,
+                difference: Difference::default(),
+                isolation: record.isolation_class,
+            },
+            Ok(live) => {
+                let difference = live::drift(entry.declaration.live(), &live);
+                TestReport {
+                    reachable: true,
+                    reason: None,
+                    version_ok: live
+                        .server_version
+                        .as_deref()
+                        .is_none_or(|version| version == record.server_version.as_str()),
+                    protocol_version: Some(live.protocol_version),
+                    matches: difference.is_empty(),
+                    difference,
+                    isolation: record.isolation_class,
+                }
+            }
+        })
+    }
+
+    /// Removes a server: one durable step, after which its permits and approvals are dead (GOV-204). Returns how
+    /// many approvals ended.
+    pub async fn remove(
+        &self,
+        operator: &OperatorProof,
+        name: &ServerIdentity,
+        reason: &str,
+    ) -> Result<usize, ControlError> {
+        need_reason(reason)?;
+        let mut state = self.state.lock().await;
+        let entry = state.entries.get(name).cloned().ok_or_else(|| ControlError::not_found(name))?;
+        let ended = self.book.of_server(name, entry.epoch());
+        let removed = Event::new(EventName::ServerRemoved, &operator.actor())
+            .epoch(entry.epoch())
+            .data(json!({"reason": one_line(reason), "server": name}));
+        let mut events = vec![removed];
+        events.extend(invalidations(&ended, "removed"));
+        self.log.commit(events).await?;
+        entry.live.halt();
+        self.book.end(&ended, ApprovalState::Invalidated);
+        state.entries.remove(name);
+        let upstream = state.upstreams.remove(name);
+        self.world.swap(state.world());
+        drop(state);
+        if let Some(upstream) = upstream {
+            upstream.connection().close().await;
+        }
+        Ok(ended.len())
+    }
+
+    /// Halts a server, by an operator or because of a fault. Its approvals end.
+    pub async fn halt(
+        &self,
+        actor: &Actor,
+        name: &ServerIdentity,
+        fault: Option<Fault>,
+        reason: &str,
+    ) -> Result<usize, ControlError> {
+        need_reason(reason)?;
+        let mut state = self.state.lock().await;
+        let entry = state.entries.get(name).cloned().ok_or_else(|| ControlError::not_found(name))?;
+        // At once, before waiting for the disk: halting late is the one thing that must not happen.
+        entry.live.halt();
+        if entry.record.state == ServerState::Halted {
+            return Ok(0);
+        }
+        let reason = one_line(reason);
+        let ended = self.book.of_server(name, entry.epoch());
+        let mut events = Vec::new();
+        if let Some(fault) = fault {
+            let data =
+                json!({"fault": fault.as_str(), "reset_epoch": entry.live.reset_epoch(), "server": name});
+            events.push(
+                Event::new(EventName::TrustViolation, &Actor::system()).epoch(entry.epoch()).data(data),
+            );
+        }
+        let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
+        events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));
+        events.extend(invalidations(&ended, "halt"));
+        self.log.commit(events).await?;
+        self.book.end(&ended, ApprovalState::Invalidated);
+        let mut record = (*entry.record).clone();
+        (record.state, record.halt) = (ServerState::Halted, Some(reason));
+        if let Some(entry) = state.entries.get_mut(name) {
+            entry.record = Arc::new(record);
+        }
+        self.world.swap(state.world());
+        Ok(ended.len())
+    }
+
+    /// Lets a halted server run again; what it had approved before stays ended.
+    pub async fn resume(
+        &self,
+        operator: &OperatorProof,
+        name: &ServerIdentity,
+        reason: &str,
+    ) -> Result<(), ControlError> {
+        need_reason(reason)?;
+        let mut state = self.state.lock().await;
+        let entry = state.entries.get(name).cloned().ok_or_else(|| ControlError::not_found(name))?;
+        if entry.record.state != ServerState::Halted {
+            return Err(ControlError::new(ErrorCode::Conflict, format!("server '{name}' is not halted")));
+        }
+        let data = json!({"reason": one_line(reason), "server": name});
+        self.log
+            .commit(vec![
+                Event::new(EventName::ServerResumed, &operator.actor()).epoch(entry.epoch()).data(data),
+            ])
+            .await?;
+        let mut record = (*entry.record).clone();
+        (record.state, record.halt) = (ServerState::Active, None);
+        entry.live.resume();
+        if let Some(entry) = state.entries.get_mut(name) {
+            entry.record = Arc::new(record);
+        }
+        self.world.swap(state.world());
+        Ok(())
+    }
+}
+
+/// Every field by its rule (GOV-202); all that are missing are named together.
+fn check(asked: &Registration) -> Result<Checked, ControlError> {
+    let identity: ServerIdentity = asked
+        .name
+        .parse()
+        .map_err(|error: portcullis_core::NameError| ControlError::field("name", error.to_string()))?;
+    let version: ServerVersion =
+        asked.server_version.parse().map_err(|error: portcullis_core::NameError| {
+            ControlError::field("server-version", error.to_string())
+        })?;
+    if !has_visible_character(&asked.justification) {
+        return Err(ControlError::field("justification", "say in a few words why the server is here"));
+    }
+    if asked.modes.is_empty() {
+        return Err(ControlError::field(
+            "deployment-mode",
+            "name at least one of local, team, enterprise, ci",
+        ));
+    }
+    if asked.trust_tier > 3 {
+        return Err(ControlError::field("trust-tier", "must be 0, 1, 2 or 3"));
+    }
+    let invalid = |field: &'static str| {
+        move |error: portcullis_governance::endpoint::EndpointError| {
+            ControlError::field(field, error.to_string())
+        }
+    };
+    let (transport, pins, isolation, isolation_reason) = match &asked.target {
+        Target::Stdio { command, args, env } => {
+            let (resolved, pins) = pin_command(command, args).map_err(invalid("command"))?;
+            let process = Process {
+                command: resolved.to_string_lossy().into_owned(),
+                args: args.clone(),
+                cwd: "/".into(),
+                env: env.clone(),
+            };
+            (Transport::Stdio { process }, pins, Isolation::ProcessOnly, None)
+        }
+        Target::Http { url } => {
+            let url = HttpEndpoint::parse(url).map_err(invalid("url"))?;
+            // Computed from the URL; the operator cannot choose a better class (SBX-65).
+            let (class, reason) = if url.is_loopback() {
+                if asked.attest.is_some() {
+                    return Err(ControlError::field(
+                        "attest",
+                        "a loopback server cannot be attested as external",
+                    ));
+                }
+                (Isolation::UnmanagedLocal, asked.waive_isolation.clone())
+            } else {
+                let attest = asked.attest.clone().filter(|text| has_visible_character(text));
+                let attest = attest.ok_or_else(|| {
+                    ControlError::field("attest", "say why this external server may be relied on")
+                })?;
+                (Isolation::External, Some(attest))
+            };
+            (Transport::Http { url }, Vec::new(), class, reason)
+        }
+    };
+    if isolation_reason.as_deref().is_some_and(|reason| !has_visible_character(reason)) {
+        return Err(ControlError::field("waive-isolation", "a waiver needs a reason"));
+    }
+    Ok(Checked {
+        identity,
+        version,
+        transport,
+        pins,
+        isolation,
+        isolation_reason: isolation_reason.map(|reason| one_line(&reason)),
+    })
+}
+
+/// GOV-1302: what the server says it is must agree; it may say nothing only if its bytes are pinned.
+fn check_version(checked: &Checked, live: &LiveSurface) -> Result<(), ControlError> {
+    match live.server_version.as_deref() {
+        Some(version) if version == checked.version.as_str() => Ok(()),
+        Some(version) => {
+            let shown = portcullis_core::name::printable(version);
+            Err(ControlError::field(
+                "server-version",
+                format!("the server says it is version {shown}, not {:?}", checked.version.as_str()),
+            ))
+        }
+        None if !checked.pins.is_empty() => Ok(()),
+        None => Err(ControlError::field(
+            "server-version",
+            "the server does not say its version, and nothing pins it",
+        )),
+    }
+}
+
+fn registration_events(
+    operator: &OperatorProof,
+    record: &RegistrationRecord,
+    accepted: &AcceptedDeclaration,
+) -> Vec<Event> {
+    let actor = operator.actor();
+    let server = &record.server_identity;
+    let (epoch, version) = (record.registration_epoch, accepted.version());
+    let submitted =
+        Event::new(EventName::ServerSubmitted, &actor).epoch(epoch).data(json!({"server": server}));
+    let registered =
+        Event::new(EventName::ServerRegistered, &actor).epoch(epoch).data(json!({"record": record}));
+    let probe = serde_json::to_vec(accepted.live()).expect("a surface is plain JSON");
+    let accepted = Event::new(EventName::DeclarationAccepted, &actor)
+        .epoch(epoch)
+        .data(json!({"epoch": epoch, "server": server, "version": version}))
+        .evidence(Role::Declaration, RetentionClass::Hold, Bytes::copy_from_slice(accepted.document()))
+        .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe));
+    vec![submitted, registered, accepted]
+}
+
+pub(super) fn invalidations(ids: &[ApprovalId], reason: &str) -> Vec<Event> {
+    (ids.iter())
+        .map(|id| {
+            Event::new(EventName::ApprovalInvalidated, &Actor::system())
+                .data(json!({"approval_id": id, "reason": reason}))
+        })
+        .collect()
+}
+
+fn need_reason(reason: &str) -> Result<(), ControlError> {
+    if has_visible_character(reason) {
+        Ok(())
+    } else {
+        Err(ControlError::field("reason", "say why, in a few words"))
+    }
+}
+
+fn already_registered(name: &ServerIdentity) -> ControlError {
+    let message = format!("server '{name}' is already registered; remove it first, or choose another name");
+    ControlError { field: Some("name".into()), ..ControlError::new(ErrorCode::Conflict, message) }
+}
+
+fn rejected(rejections: Vec<Rejection>) -> ControlError {
+    let lines: Vec<String> = rejections.iter().map(ToString::to_string).collect();
+    let message = format!("the declaration is not acceptable:\n  {}", lines.join("\n  "));
+    ControlError {
+        rejections,
+        field: Some("capability-declaration".into()),
+        ..ControlError::new(ErrorCode::Validation, message)
+    }
+}

@@ -1,0 +1,310 @@
+//! Starting and stopping, in the order of AUD-65: lock, tail, state, what a crash left open, and only then listen.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role};
+use portcullis_core::clock::Governed;
+use portcullis_core::{Actor, Clock, ErrorCode, PolicyVersion, Secret, ServerIdentity, SystemClock};
+use portcullis_governance::accepted::AcceptedDeclaration;
+use portcullis_governance::approval::{Approval, Book, State as ApprovalState};
+use portcullis_governance::boundary::{Boundary, Prober};
+use portcullis_governance::declaration::live::LiveSurface;
+use portcullis_governance::permit::Mint;
+use portcullis_governance::policy::Policy;
+use portcullis_governance::record::{RegistrationRecord, ServerState};
+use portcullis_governance::registry::{ServerEntry, ServerLive, Trust};
+use portcullis_store::Store;
+use portcullis_upstream::{Connection, Endpoint, Settings};
+use serde_json::json;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::{Control, ControlError, GatewayOptions, State};
+use crate::edge::Edge;
+use crate::lifecycle::Lifecycle;
+use crate::projector::{self, Projector};
+use crate::recovery::Unfinished;
+use crate::upstreams::Upstream;
+use crate::world::WorldCell;
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    /// The control plane.
+    pub control: Arc<Control>,
+    /// MCP towards agents.
+    pub edge: Arc<Edge>,
+    projector: Projector,
+    watcher: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Gateway {
+    /// Opens the home folder and gets everything ready to listen.
+    pub async fn start(options: GatewayOptions) -> Result<Gateway, ControlError> {
+        prepare_home(&options.home).map_err(|error| {
+            ControlError::new(
+                ErrorCode::ControlUnavailable,
+                format!("cannot prepare {}: {error}", options.home.display()),
+            )
+        })?;
+        let mut audit = Options::new(options.audit_dir(), options.home.join("keys/evidence.kek"));
+        audit.segment_bytes = options.segment_bytes;
+        let log =
+            AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
+        let clock: Arc<dyn Clock> = Arc::new(Governed::new(SystemClock, log.last_time()));
+
+        let store = open_store(&options.home, &log).await?;
+        close_what_a_crash_left(&options.home, &log).await?;
+        let policy = activate_policy(&options, &store, &log).await?;
+        let book = Arc::new(Book::default());
+        restore_approvals(&store, &book).await?;
+        let settings = Settings { client_version: options.version.clone(), ..Settings::default() };
+        let state = restore_servers(&store, policy, &log, &settings).await?;
+        let projector = Projector::follow(&log, store, tokio::runtime::Handle::current());
+
+        let started = Event::new(EventName::SystemStarted, &Actor::system())
+            .data(json!({"mode": options.mode, "pid": std::process::id(), "version": options.version}));
+        let receipt = log.commit(vec![started]).await?;
+        // A hint for the next start, which reads the log from here on; losing it only costs time.
+        let _ = fs::write(options.home.join("state/started"), receipt.seq.to_string());
+
+        let world = Arc::new(WorldCell::new(state.world()));
+        let (violations, reported) = mpsc::unbounded_channel();
+        let mint = Mint::new(log.id(), clock.clone(), options.permit_ttl);
+        let lifecycle = Arc::new(Lifecycle {
+            world: world.clone(),
+            log: log.clone(),
+            clock: clock.clone(),
+            book: book.clone(),
+            boundary: Boundary::new(&mint, clock.clone()),
+            mint,
+            fingerprint_key: fingerprint_key(&options.home).map_err(unusable_home)?,
+            approval_wait: options.approval_wait,
+            violations,
+        });
+        let edge = Arc::new(Edge::new(lifecycle, options.version.clone(), options.principal.clone()));
+        let control = Arc::new(Control {
+            log,
+            clock,
+            book,
+            world,
+            options,
+            settings,
+            state: tokio::sync::Mutex::new(state),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let watcher = tokio::spawn(control.clone().watch(reported, stopped));
+        Ok(Gateway { control, edge, projector, watcher, stop })
+    }
+
+    /// Turns true when the gateway is told to stop.
+    pub fn stopping(&self) -> watch::Receiver<bool> {
+        self.stop.subscribe()
+    }
+
+    /// Tells everybody to stop taking work.
+    pub fn begin_stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Ends: connections closed, processes gone, evidence and state complete.
+    pub async fn finish(mut self) {
+        self.begin_stop();
+        let _ = (&mut self.watcher).await;
+        let upstreams: Vec<Arc<Upstream>> =
+            self.control.state.lock().await.upstreams.values().cloned().collect();
+        let mut closing = tokio::task::JoinSet::new();
+        for upstream in upstreams {
+            closing.spawn(async move { upstream.connection().close().await });
+        }
+        while closing.join_next().await.is_some() {}
+        let log = self.control.log.clone();
+        let stopped = Event::new(EventName::SystemStopped, &Actor::system()).data(json!({}));
+        let _ = log.commit(vec![stopped]).await;
+        let mut projector = self.projector;
+        // Both wait for threads of their own; the projector in turn needs this runtime.
+        let _ = tokio::task::spawn_blocking(move || {
+            log.close();
+            projector.join();
+        })
+        .await;
+    }
+}
+
+fn unusable_home(error: io::Error) -> ControlError {
+    ControlError::new(ErrorCode::ControlUnavailable, format!("cannot use the home folder: {error}"))
+}
+
+/// `$PORTCULLIS_HOME` and its folders, for the owner alone.
+fn prepare_home(home: &Path) -> io::Result<()> {
+    for folder in ["", "audit", "keys", "run", "state", "data", "artifacts"] {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(home.join(folder))?;
+    }
+    Ok(())
+}
+
+/// The installation's key for request fingerprints, made at the first start.
+fn fingerprint_key(home: &Path) -> io::Result<Secret<[u8; 32]>> {
+    let path = home.join("keys/fingerprint.key");
+    match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+        Ok(mut file) => {
+            let key = Secret::random_key();
+            file.write_all(key.expose())?;
+            file.sync_all()?;
+            Ok(key)
+        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let mut key = [0; 32];
+            fs::File::open(&path)?.read_exact(&mut key)?;
+            Ok(Secret::new(key))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn open_store(home: &Path, log: &AuditLog) -> Result<Arc<Store>, ControlError> {
+    let internal =
+        |error: String| ControlError::new(ErrorCode::Internal, format!("cannot read the state: {error}"));
+    let store =
+        Store::open(&home.join("state/state.db")).await.map_err(|error| internal(error.to_string()))?;
+    projector::catch_up(log, &store, log.dir()).await.map_err(|error| internal(error.to_string()))?;
+    Ok(Arc::new(store))
+}
+
+async fn close_what_a_crash_left(home: &Path, log: &AuditLog) -> Result<(), ControlError> {
+    let hint = fs::read_to_string(home.join("state/started")).ok().and_then(|text| text.trim().parse().ok());
+    let from = hint.filter(|seq| *seq < log.next_seq()).unwrap_or(0);
+    let unfinished = Unfinished::find(log.dir(), from)
+        .map_err(|error| ControlError::new(error.code(), error.to_string()))?;
+    let events = unfinished.closing_events();
+    if !events.is_empty() {
+        log.commit(events).await?;
+    }
+    Ok(())
+}
+
+/// Compiles the configured policy; if it is not the one in force at the last stop, its activation is an event.
+async fn activate_policy(
+    options: &GatewayOptions,
+    store: &Store,
+    log: &AuditLog,
+) -> Result<Arc<Policy>, ControlError> {
+    let last: Option<PolicyVersion> = (store.policy().await)
+        .map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))?
+        .and_then(|row| row.version.parse().ok());
+    let compile = |counter| {
+        Policy::compile(options.preset, &options.policies, options.mode, counter)
+            .map_err(|error| ControlError::field("policy", error.to_string()))
+    };
+    let current = compile(last.map_or(1, |version| version.counter))?;
+    if last == Some(current.version()) {
+        return Ok(Arc::new(current));
+    }
+    let next = compile(last.map_or(1, |version| version.counter + 1))?;
+    portcullis_core::failpoint::pass("policy.before_activate");
+    let activated = Event::new(EventName::PolicyActivated, &Actor::system())
+        .policy(next.version())
+        .data(json!({"preset": options.preset, "version": next.version()}))
+        .evidence(Role::Policy, RetentionClass::Hold, bytes::Bytes::copy_from_slice(next.document()));
+    log.commit(vec![activated]).await?;
+    Ok(Arc::new(next))
+}
+
+async fn restore_approvals(store: &Store, book: &Book) -> Result<(), ControlError> {
+    let rows = store
+        .approvals(None)
+        .await
+        .map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))?;
+    for row in rows {
+        let approval: Approval = serde_json::from_value(row.approval.clone()).map_err(|error| {
+            ControlError::new(ErrorCode::Internal, format!("a recorded approval cannot be read: {error}"))
+        })?;
+        // Decided long ago and spent: history, which the log keeps.
+        if matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved) {
+            book.enter(approval, &row.presented);
+        }
+    }
+    Ok(())
+}
+
+async fn restore_servers(
+    store: &Store,
+    policy: Arc<Policy>,
+    log: &AuditLog,
+    settings: &Settings,
+) -> Result<State, ControlError> {
+    let internal = |what: String| ControlError::new(ErrorCode::Internal, what);
+    let mut state =
+        State { entries: BTreeMap::new(), upstreams: HashMap::new(), counters: HashMap::new(), policy };
+    let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
+    for row in &declarations {
+        let Ok(identity) = row.server.parse::<ServerIdentity>() else { continue };
+        let Ok(version) = row.version.parse::<PolicyVersion>() else { continue };
+        let counter = state.counters.entry(identity).or_default();
+        *counter = (*counter).max(version.counter);
+    }
+    for row in store.servers().await.map_err(|error| internal(error.to_string()))? {
+        let mut record: RegistrationRecord = serde_json::from_value(row.record.clone())
+            .map_err(|error| internal(format!("a recorded server cannot be read: {error}")))?;
+        record.state = match row.state.as_str() {
+            "active" => ServerState::Active,
+            "halted" => ServerState::Halted,
+            _ => continue,
+        };
+        record.halt = row.halt.clone();
+        let version = record.declaration_version;
+        let accepted = declarations.iter().find(|declaration| {
+            declaration.server == record.server_identity.as_str()
+                && declaration.version == version.to_string()
+        });
+        let accepted = accepted.ok_or_else(|| {
+            internal(format!("server '{}' has no recorded declaration", record.server_identity))
+        })?;
+        let live: LiveSurface = serde_json::from_slice(&accepted.probe)
+            .map_err(|error| internal(format!("a recorded probe cannot be read: {error}")))?;
+        let declaration = AcceptedDeclaration::restore(
+            &accepted.document,
+            live,
+            version,
+            &record.server_identity,
+            &record.server_version,
+            record.registration_epoch,
+        )
+        .map_err(internal)?;
+        state.add(record, Arc::new(declaration), log, settings);
+    }
+    Ok(state)
+}
+
+impl State {
+    /// Takes a registered server in, with a connection that starts nothing yet.
+    pub(super) fn add(
+        &mut self,
+        record: RegistrationRecord,
+        declaration: Arc<AcceptedDeclaration>,
+        log: &AuditLog,
+        settings: &Settings,
+    ) {
+        let identity = record.server_identity.clone();
+        let endpoint = Endpoint::of_transport(&record.transport, &record.artifact_pins);
+        let prober = Arc::new(Prober::new(log.clone(), record.server_version.clone()));
+        let connection = Connection::new(identity.clone(), endpoint, prober, settings.clone());
+        let live = Arc::new(ServerLive::default());
+        if record.state == ServerState::Halted {
+            live.halt();
+        }
+        let entry = ServerEntry { record: Arc::new(record), declaration, live, trust: Trust::Untrusted };
+        self.upstreams.insert(identity.clone(), Arc::new(Upstream::new(connection)));
+        self.entries.insert(identity, entry);
+    }
+}
+
+/// How often approvals are looked through for expired ones.
+pub(super) const SWEEP: Duration = Duration::from_secs(1);

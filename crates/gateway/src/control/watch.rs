@@ -1,0 +1,173 @@
+//! What the control plane does unasked: halt servers that broke their declaration, look at them again, and let
+//! approvals expire.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portcullis_audit::{Event, EventName};
+use portcullis_core::error::Fault;
+use portcullis_core::{Actor, ServerIdentity};
+use portcullis_governance::approval::State as ApprovalState;
+use portcullis_upstream::UpstreamEvent;
+use serde_json::json;
+use tokio::sync::{broadcast, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::start::SWEEP;
+use super::{Control, told_to_stop};
+use crate::lifecycle::Violation;
+use crate::upstreams::{NotUsable, Upstream};
+
+/// A static surface is looked at again this often (GOV-501).
+const RECHECK: Duration = Duration::from_secs(15 * 60);
+/// Noise on stdout is a protocol failure; the third within ten minutes is an ungoverned surface (GOV-303).
+const NOISE: usize = 3;
+const NOISE_WINDOW: Duration = Duration::from_secs(10 * 60);
+
+type Happening = (
+    ServerIdentity,
+    Arc<Upstream>,
+    Result<UpstreamEvent, broadcast::error::RecvError>,
+    broadcast::Receiver<UpstreamEvent>,
+);
+
+impl Control {
+    /// Runs until told to stop.
+    pub(super) async fn watch(
+        self: Arc<Self>,
+        mut reported: mpsc::UnboundedReceiver<Violation>,
+        mut stop: watch::Receiver<bool>,
+    ) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut recheck = tokio::time::interval_at(tokio::time::Instant::now() + RECHECK, RECHECK);
+        let mut listening: JoinSet<Happening> = JoinSet::new();
+        let mut known: HashMap<ServerIdentity, Arc<Upstream>> = HashMap::new();
+        let mut noise: HashMap<ServerIdentity, VecDeque<Instant>> = HashMap::new();
+        loop {
+            tokio::select! {
+                () = told_to_stop(&mut stop) => return,
+                Some(violation) = reported.recv() => self.punish(&violation.server, violation.fault, &violation.reason).await,
+                _ = sweep.tick() => {
+                    self.expire().await;
+                    self.listen_to_new(&mut known, &mut listening).await;
+                }
+                _ = recheck.tick() => for (server, upstream) in &known { self.recheck(server, upstream).await },
+                Some(Ok((server, upstream, happened, receiver))) = listening.join_next() => {
+                    let current = known.get(&server).is_some_and(|known| Arc::ptr_eq(known, &upstream));
+                    if !current || matches!(happened, Err(broadcast::error::RecvError::Closed)) {
+                        continue;
+                    }
+                    if let Ok(event) = happened {
+                        self.heard(&server, &upstream, &event, noise.entry(server.clone()).or_default()).await;
+                    }
+                    listening.spawn(next(server, upstream, receiver));
+                }
+            }
+        }
+    }
+
+    async fn listen_to_new(
+        &self,
+        known: &mut HashMap<ServerIdentity, Arc<Upstream>>,
+        listening: &mut JoinSet<Happening>,
+    ) {
+        let upstreams = self.state.lock().await.upstreams.clone();
+        for (server, upstream) in &upstreams {
+            if known.get(server).is_none_or(|known| !Arc::ptr_eq(known, upstream)) {
+                listening.spawn(next(server.clone(), upstream.clone(), upstream.connection().events()));
+            }
+        }
+        *known = upstreams;
+    }
+
+    async fn heard(
+        &self,
+        server: &ServerIdentity,
+        upstream: &Arc<Upstream>,
+        event: &UpstreamEvent,
+        noise: &mut VecDeque<Instant>,
+    ) {
+        match event {
+            UpstreamEvent::ListChanged => self.recheck(server, upstream).await,
+            UpstreamEvent::UnknownId => {
+                self.punish(server, Fault::UngovernedSurface, "it answered something that nobody asked").await
+            }
+            UpstreamEvent::ServerRequest { method } => {
+                let reason = format!("it asked the client for {method}, which is not declared");
+                self.punish(server, Fault::UngovernedSurface, &reason).await;
+            }
+            UpstreamEvent::ProtocolViolation { reason } => {
+                self.note(server, EventName::McpServerUnavailable, reason);
+                noise.push_back(Instant::now());
+                while noise.front().is_some_and(|at| at.elapsed() > NOISE_WINDOW) {
+                    noise.pop_front();
+                }
+                if noise.len() >= NOISE {
+                    let reason =
+                        format!("it broke the protocol {NOISE} times in ten minutes; last: {reason}");
+                    self.punish(server, Fault::UngovernedSurface, &reason).await;
+                }
+            }
+            UpstreamEvent::LateAnswer => self.note(
+                server,
+                EventName::ExecutionLateResult,
+                "an answer came after its caller had given up",
+            ),
+            UpstreamEvent::Exited { reason } => self.note(server, EventName::McpServerUnavailable, reason),
+            // A new process is looked at before it carries a call (see `upstreams`).
+            UpstreamEvent::Reconnected { .. } => {}
+        }
+    }
+
+    async fn recheck(&self, server: &ServerIdentity, upstream: &Arc<Upstream>) {
+        let Some(entry) = self.state.lock().await.entries.get(server).cloned() else { return };
+        match upstream.recheck(&entry).await {
+            Ok(()) => {}
+            Err(NotUsable::Drifted { fault, reason }) => self.punish(server, fault, &reason).await,
+            Err(NotUsable::Upstream(error)) => {
+                self.note(server, EventName::McpServerUnavailable, &error.to_string())
+            }
+        }
+    }
+
+    async fn punish(&self, server: &ServerIdentity, fault: Fault, reason: &str) {
+        tracing::warn!(%server, fault = fault.as_str(), reason, "server halted");
+        let event = match fault {
+            Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
+            Fault::Version => EventName::McpVersionMismatch,
+            _ => EventName::McpDeclarationMismatch,
+        };
+        self.note(server, event, reason);
+        if let Err(error) = self.halt(&Actor::system(), server, Some(fault), reason).await {
+            // Already halted in memory; if the log is blocked, everything is.
+            tracing::error!(%server, %error, "the halt could not be recorded");
+        }
+    }
+
+    fn note(&self, server: &ServerIdentity, name: EventName, reason: &str) {
+        let data = json!({"reason": portcullis_core::error::one_line(reason), "server": server});
+        let _ = self.log.append(vec![Event::new(name, &Actor::server(server.as_str())).data(data)]);
+    }
+
+    async fn expire(&self) {
+        let due = self.book.due(self.clock.now());
+        if due.is_empty() {
+            return;
+        }
+        let event =
+            |id| Event::new(EventName::ApprovalExpired, &Actor::system()).data(json!({"approval_id": id}));
+        if self.log.commit(due.iter().map(event).collect()).await.is_ok() {
+            self.book.end(&due, ApprovalState::Expired);
+        }
+    }
+}
+
+async fn next(
+    server: ServerIdentity,
+    upstream: Arc<Upstream>,
+    mut events: broadcast::Receiver<UpstreamEvent>,
+) -> Happening {
+    let happened = events.recv().await;
+    (server, upstream, happened, events)
+}

@@ -1,0 +1,55 @@
+//! The parts of a request's `params` that the edge itself needs, read without touching the rest.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// What the edge reads of any `params`. Repeated members are refused by the reader.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Params<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    pub(crate) meta: Option<Meta<'a>>,
+    #[serde(borrow, default)]
+    pub(crate) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) arguments: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) cursor: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "inputResponses")]
+    pub(crate) input_responses: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "requestState")]
+    pub(crate) request_state: Option<&'a RawValue>,
+    // Of `initialize`.
+    #[serde(borrow, default, rename = "protocolVersion")]
+    pub(crate) protocol_version: Option<Cow<'a, str>>,
+    #[serde(default, rename = "clientInfo")]
+    pub(crate) client_info: Option<ClientInfo>,
+    // Of `notifications/cancelled`.
+    #[serde(borrow, default, rename = "requestId")]
+    pub(crate) request_id: Option<&'a RawValue>,
+}
+
+/// What the edge reads of `_meta`.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Meta<'a> {
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
+    pub(crate) protocol_version: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    pub(crate) client_capabilities: Option<&'a RawValue>,
+    #[serde(default, rename = "io.modelcontextprotocol/clientInfo")]
+    pub(crate) client_info: Option<ClientInfo>,
+}
+
+/// What a client calls itself.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ClientInfo {
+    #[serde(default)]
+    pub(crate) name: String,
+}
+
+impl<'a> Params<'a> {
+    pub(crate) fn read(raw: &'a RawValue) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(raw.get())
+    }
+}

@@ -1,0 +1,140 @@
+//! Sessions at the edge: which conversation a request belongs to (PRO-33, GOV-1202).
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+
+use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_core::digest::to_hex;
+use portcullis_core::{Actor, Clock, Principal, Timestamp};
+use portcullis_governance::session::Session;
+use rand::RngExt as _;
+use serde_json::json;
+
+/// A session unused for this long is gone.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+/// More sessions than this at once are refused: an agent that loops on `initialize` must not fill our memory.
+const MOST: usize = 10_000;
+
+/// All live sessions.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    log: AuditLog,
+    clock: Arc<dyn Clock>,
+    // Reading is shared; only opening and ending sessions writes.
+    live: RwLock<HashMap<Key, Live>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    /// A legacy session, by its unguessable id.
+    Legacy(String),
+    /// The session of all modern requests of one client of one principal.
+    Modern(Principal, String),
+}
+
+#[derive(Debug)]
+struct Live {
+    session: Arc<Session>,
+    client: String,
+    used: AtomicU64,
+}
+
+impl Live {
+    fn touch(&self, now: Timestamp) {
+        self.used.store(now.as_millis(), Ordering::Relaxed);
+    }
+
+    fn is_idle(&self, now: Timestamp) -> bool {
+        now.since(Timestamp::from_millis(self.used.load(Ordering::Relaxed))) >= IDLE
+    }
+}
+
+impl Sessions {
+    pub(crate) fn new(log: AuditLog, clock: Arc<dyn Clock>) -> Self {
+        Self { log, clock, live: RwLock::default() }
+    }
+
+    /// Opens a legacy session; its id is 128 random bits and never a credential. `None` if there are too many.
+    pub(crate) fn open_legacy(&self, principal: &Principal, client: &str) -> Option<(String, Arc<Session>)> {
+        let id = to_hex(&rand::rng().random::<[u8; 16]>());
+        let session = self.open(Key::Legacy(id.clone()), principal, client)?;
+        Some((id, session))
+    }
+
+    /// A session that lives as long as one connection.
+    pub(crate) fn open_unlisted(&self, principal: &Principal, client: &str) -> Arc<Session> {
+        let session = Arc::new(Session::open(principal.clone(), self.clock.now()));
+        self.record(&session, client);
+        session
+    }
+
+    /// The session of a legacy id, if it is this principal's and not idle for too long.
+    pub(crate) fn legacy(&self, id: &str, principal: &Principal) -> Option<(Arc<Session>, String)> {
+        let now = self.clock.now();
+        let live = self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let found = live.get(&Key::Legacy(id.to_owned()))?;
+        if found.session.principal() != principal || found.is_idle(now) {
+            return None;
+        }
+        found.touch(now);
+        Some((found.session.clone(), found.client.clone()))
+    }
+
+    /// The session of a modern client, opened if need be.
+    pub(crate) fn modern(&self, principal: &Principal, client: &str) -> Option<Arc<Session>> {
+        let now = self.clock.now();
+        let key = Key::Modern(principal.clone(), client.to_owned());
+        {
+            let live = self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if let Some(found) = live.get(&key).filter(|found| !found.is_idle(now)) {
+                found.touch(now);
+                return Some(found.session.clone());
+            }
+        }
+        self.open(key, principal, client)
+    }
+
+    /// Ends a legacy session; false if it is not this principal's.
+    pub(crate) fn end_legacy(&self, id: &str, principal: &Principal) -> bool {
+        let mut live = self.live.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let key = Key::Legacy(id.to_owned());
+        if live.get(&key).is_none_or(|found| found.session.principal() != principal) {
+            return false;
+        }
+        if let Some(ended) = live.remove(&key) {
+            let event =
+                Event::new(EventName::SessionEnded, &Actor::from(principal)).session(ended.session.id());
+            let _ = self.log.append(vec![event.data(json!({}))]);
+        }
+        true
+    }
+
+    fn open(&self, key: Key, principal: &Principal, client: &str) -> Option<Arc<Session>> {
+        let now = self.clock.now();
+        let mut live = self.live.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(found) = live.get(&key).filter(|found| !found.is_idle(now)) {
+            return Some(found.session.clone());
+        }
+        if live.len() >= MOST {
+            live.retain(|_, session| !session.is_idle(now));
+        }
+        if live.len() >= MOST {
+            return None;
+        }
+        let session = Arc::new(Session::open(principal.clone(), now));
+        let used = AtomicU64::new(now.as_millis());
+        live.insert(key, Live { session: session.clone(), client: client.to_owned(), used });
+        self.record(&session, client);
+        Some(session)
+    }
+
+    fn record(&self, session: &Session, client: &str) {
+        let data = json!({"client": portcullis_core::error::one_line(client)});
+        let event =
+            Event::new(EventName::SessionOpened, &Actor::from(session.principal())).session(session.id());
+        // A blocked log refuses the session's calls; there is nothing more to refuse here.
+        let _ = self.log.append(vec![event.data(data)]);
+    }
+}

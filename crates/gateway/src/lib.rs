@@ -1,0 +1,37 @@
+//! The gateway: the path of one `tools/call`, and what stands around it.
+//!
+//! Start reading at [`lifecycle`]: ten steps, each a function from one type to the next, top to bottom in one
+//! file. Around it stand
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`lifecycle`] | the ten steps of a governed call |
+//! | [`upstreams`] | connections, held to their declarations |
+//! | [`world`] | the one immutable snapshot the data plane reads |
+//! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
+//! | [`edge`] | MCP towards agents: both eras, over stdio and streamable HTTP |
+//! | [`result`] | the result as the client's era wants it, byte for byte where it can be |
+//! | [`projector`] | state in the store, following the log |
+//! | [`recovery`] | what a crash left open |
+//!
+//! It deliberately holds no policy of its own and knows nothing of command lines or configuration files.
+//!
+//! # Invariants
+//! - The data plane never takes a lock of the control plane: it reads a [`world::World`] through an atomic
+//!   pointer, and a change is seen wholly or not at all.
+//! - A change is durable before a world that has it is made.
+//! - A call, once its intent is durable, is settled even if its client has gone.
+//! - Nothing is broadcast: an answer goes to the one request it answers.
+
+pub mod control;
+pub mod edge;
+pub mod lifecycle;
+mod listing;
+pub mod projector;
+pub mod recovery;
+pub mod result;
+pub mod upstreams;
+pub mod world;
+
+pub use control::{Control, ControlError, Gateway, GatewayOptions};
+pub use world::World;

@@ -1,0 +1,581 @@
+//! One `tools/call`, from proposal to result: ten steps, each a function from one type to the next (GOV-704).
+//!
+//! ```text
+//!  1 intake      which tool, which arguments, which lineage        Call            -> Proposal
+//!  2 canonical   resolve, screen, canonicalise                     Proposal        -> CanonicalRequest
+//!  3 policy      Cedar: invoke? invokeUnattended?                  CanonicalRequest-> Decision
+//!  4 evidence    what would be shown and signed                    Decision        -> Evidence
+//!  5 approval    needed? ask, wait, or AUTH_REQUIRED               Evidence        -> Authorised
+//!  6 record      the approval, bound to the identity               (in Control, by an operator)
+//!  7 permit      minted for exactly this request                   Authorised      -> Permit
+//!  8 boundary    eight checks, redeemed once, intent durable       Permit          -> ValidatedPermit
+//!  9 transmit    takes ValidatedPermit by value                    ValidatedPermit -> SealedResponse
+//! 10 result      durable before it is released                     SealedResponse  -> Response
+//! ```
+//!
+//! Steps 1 to 8 wait for nothing but an approval and a connection; the one commit at the boundary makes all of
+//! their events durable (GOV-705). Every refusal leaves through one [`ErrorDocument`], after its event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use portcullis_audit::{AuditBlocked, AuditLog, EventName, Health, RetentionClass, Role};
+use portcullis_core::error::ErrorDocument;
+use portcullis_core::error::{Fault, one_line};
+use portcullis_core::jsonrpc::RpcError;
+use portcullis_core::name::printable;
+use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
+use portcullis_gauntlet::{Args, GauntletError, SafeResult, finish, screen};
+use portcullis_governance::approval::{Asked, Book, State};
+use portcullis_governance::boundary::{
+    Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, Transmit as _,
+    TransmitFailure, ValidatedPermit,
+};
+use portcullis_governance::evidence::Evidence;
+use portcullis_governance::permit::{Mint, Permit};
+use portcullis_governance::policy::{Authorised, Circumstances, Decision, Verdict};
+use portcullis_governance::record::Isolation;
+use portcullis_governance::registry::ToolEntry;
+use portcullis_governance::request::{CanonicalRequest, RequestError};
+use portcullis_governance::session::Session;
+use portcullis_governance::trail::Trail;
+use portcullis_upstream::{Live, UpstreamError};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::upstreams::NotUsable;
+use crate::world::{World, WorldCell};
+
+/// What the lifecycle works with. The control plane makes one.
+#[derive(Debug)]
+pub struct Lifecycle {
+    pub(crate) world: Arc<WorldCell>,
+    pub(crate) log: AuditLog,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) book: Arc<Book>,
+    pub(crate) mint: Mint,
+    pub(crate) boundary: Boundary,
+    pub(crate) fingerprint_key: Secret<[u8; 32]>,
+    pub(crate) approval_wait: Duration,
+    /// Tells the control plane about servers that broke their declaration.
+    pub(crate) violations: mpsc::UnboundedSender<Violation>,
+}
+
+/// A server did something that was not declared.
+#[derive(Debug)]
+pub struct Violation {
+    /// Which.
+    pub server: portcullis_core::ServerIdentity,
+    /// What kind.
+    pub fault: Fault,
+    /// In our words.
+    pub reason: String,
+}
+
+/// What an agent asks for, as the edge understood it.
+#[derive(Debug)]
+pub struct Call {
+    /// The agent's session.
+    pub session: Arc<Session>,
+    /// What the client calls itself; not trusted.
+    pub client: String,
+    /// Whether the agent proved who it is.
+    pub authenticated: bool,
+    /// The message as received: evidence.
+    pub message: Bytes,
+    /// The tool's name as the agent knows it.
+    pub name: String,
+    /// The arguments, unparsed.
+    pub arguments: Option<Box<RawValue>>,
+    /// Tells when the agent no longer wants the answer.
+    pub cancel: CancellationSignal,
+}
+
+/// A result that may be shown to the agent.
+#[derive(Debug)]
+pub struct Response {
+    /// The result.
+    pub result: SafeResult,
+    /// Which call it came from: the proposal, and where its evidence is.
+    pub mark: Value,
+}
+
+/// Step 1's product: a proposal about a tool that exists, with its trail open.
+struct Proposal {
+    id: ProposalId,
+    world: Arc<World>,
+    wire_name: String,
+    trail: Trail,
+    lineage: portcullis_core::Lineage,
+    log: LogId,
+}
+
+impl Lifecycle {
+    /// The whole path.
+    pub async fn call(&self, call: Call) -> Result<Response, ErrorDocument> {
+        let mut proposal = self.intake(&call)?;
+        let outcome = self.governed(&call, &mut proposal).await;
+        outcome.map_err(|document| document.with("proposal_id", json!(proposal.id)))
+    }
+
+    async fn governed(&self, call: &Call, proposal: &mut Proposal) -> Result<Response, ErrorDocument> {
+        let world = proposal.world.clone();
+        let entry = world.registry().tool(&proposal.wire_name).ok_or_else(|| unknown_tool(&call.name))?;
+
+        let request = self.canonicalise(call, entry, proposal)?;
+        let decision = self.decide(call, &request, entry, proposal)?;
+        let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
+        let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
+        let permit = self.issue(authorised, entry, call, proposal);
+        let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
+        let sealed = self.transmit(validated, &channel, call).await;
+        self.release(sealed, entry, proposal).await
+    }
+
+    /// Step 1. Which tool, which lineage. An unknown name and an undeclared tool look the same (MP-FH-002).
+    fn intake(&self, call: &Call) -> Result<Proposal, ErrorDocument> {
+        if let Health::Blocked { reason } = self.log.health() {
+            return Err(blocked(&call.name, &reason));
+        }
+        let id = ProposalId::new(self.clock.now());
+        let lineage = call.session.next_step(None);
+        let mut trail = Trail::open(&self.log, id, &lineage);
+        let arguments_bytes = call.arguments.as_ref().map_or(0, |args| args.get().len());
+        let received = json!({
+            "arguments_bytes": arguments_bytes, "client": one_line(&call.client), "name": printable(&call.name),
+        });
+        let world = self.world.load();
+        let Some(entry) = world.registry().tool(&call.name) else {
+            trail.note(EventName::ProposalReceived, received);
+            trail.note(
+                EventName::McpUngovernedToolSurface,
+                json!({"code": "MP-FH-002", "name": printable(&call.name)}),
+            );
+            return Err(unknown_tool(&call.name).with("proposal_id", json!(id)));
+        };
+        trail.about(&entry.tool, entry.server.trust.as_str());
+        trail.note(EventName::ProposalReceived, received);
+        let wire_name = entry.wire_name.clone();
+        Ok(Proposal { id, world, wire_name, trail, lineage, log: self.log.id() })
+    }
+
+    /// Step 2. Strict parsing, the input schema, argument scopes, one canonical form.
+    fn canonicalise(
+        &self,
+        call: &Call,
+        entry: &ToolEntry,
+        proposal: &mut Proposal,
+    ) -> Result<CanonicalRequest, ErrorDocument> {
+        let refuse = |proposal: &mut Proposal, document: ErrorDocument| {
+            let data = json!({"error": document.error.as_str(), "message": document.message, "step": 2});
+            proposal.trail.note(EventName::ProposalRefused, data);
+            document
+        };
+        if !entry.server.is_active() {
+            let reason = entry.server.record.halt.as_deref().unwrap_or("halted");
+            let message = format!("server '{}' is halted: {reason}", entry.tool.id().server());
+            let document = ErrorDocument::fault(Fault::NotAccepted, entry.tool.id().short(), message);
+            return Err(refuse(proposal, document));
+        }
+        let screened = parse_arguments(call, entry)
+            .and_then(|args| screen(entry.tool.spec(), args))
+            .map_err(|error| refuse(proposal, gauntlet_refusal(&error, entry)))?;
+        let request =
+            CanonicalRequest::new(&entry.tool, &screened, proposal.lineage.clone(), &self.fingerprint_key)
+                .map_err(|error| refuse(proposal, request_refusal(&error, entry)))?;
+        proposal.trail.note(
+            EventName::ProposalCanonicalized,
+            json!({
+                "fingerprint": request.fingerprint(), "request_sha256": request.sha256(),
+                "scopes": request.tool().scopes(), "side_effects": request.tool().side_effects(),
+            }),
+        );
+        Ok(request)
+    }
+
+    /// Step 3. Default deny.
+    fn decide<'r>(
+        &self,
+        call: &Call,
+        request: &'r CanonicalRequest,
+        entry: &ToolEntry,
+        proposal: &mut Proposal,
+    ) -> Result<Decision<'r>, ErrorDocument> {
+        let policy = proposal.world.registry().policy();
+        let circumstances = Circumstances {
+            authenticated: call.authenticated,
+            client: &call.client,
+            session_calls: call.session.steps(),
+            now: self.clock.now(),
+        };
+        let decision = policy.decide(request, &entry.facts, &circumstances);
+        proposal.trail.under(decision.policy());
+        proposal.trail.note(
+            EventName::PolicyEvaluated,
+            json!({"decision": decision.verdict().as_str(), "reasons": decision.reasons()}),
+        );
+        if decision.verdict() == Verdict::Denied {
+            let message = format!("policy denies this call: {}", decision.reasons().join(", "));
+            let document = ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message);
+            return Err(document.with("code", "policy").with("reasons", json!(decision.reasons())));
+        }
+        Ok(decision)
+    }
+
+    /// Step 4. Everything the decision rests on, frozen.
+    fn prepare_evidence(
+        &self,
+        request: &CanonicalRequest,
+        entry: &ToolEntry,
+        decision: &Decision<'_>,
+        proposal: &mut Proposal,
+    ) -> Evidence {
+        let evidence = Evidence::prepare(request, entry, decision.policy());
+        proposal.trail.note(EventName::EvidencePrepared, evidence.frozen());
+        evidence
+    }
+
+    /// Steps 5 and 6. Not needed, already met, or asked for and waited for. Operators decide in the control
+    /// plane; what comes back here is a claim on what they recorded.
+    async fn approve<'r>(
+        &self,
+        call: &Call,
+        request: &'r CanonicalRequest,
+        entry: &ToolEntry,
+        decision: &Decision<'r>,
+        evidence: &Evidence,
+        proposal: &mut Proposal,
+    ) -> Result<Authorised<'r>, ErrorDocument> {
+        if let Some(authorised) = decision.unattended() {
+            proposal.trail.note(EventName::ApprovalDetermined, json!({"outcome": "not_needed"}));
+            return Ok(authorised);
+        }
+        if let Some(authorised) = self.claim(request, decision, proposal) {
+            return Ok(authorised);
+        }
+        let id = self.ask(request, entry, decision, evidence, proposal).await?;
+        match self.wait_for_decision(id, call).await {
+            State::Approved | State::Consumed => {}
+            State::Denied => {
+                let document = ErrorDocument::new(
+                    ErrorCode::PolicyDenied,
+                    entry.tool.id().short(),
+                    "an operator denied this call",
+                );
+                return Err(document.with("code", "approval_denied").with("approval_id", json!(id)));
+            }
+            _ => return Err(self.auth_required(id, entry)),
+        }
+        // The world may have moved while we waited (CTX-94): same tool, same policy, or nothing.
+        self.claim(request, decision, proposal).ok_or_else(|| self.auth_required(id, entry))
+    }
+
+    fn claim<'r>(
+        &self,
+        request: &'r CanonicalRequest,
+        decision: &Decision<'r>,
+        proposal: &mut Proposal,
+    ) -> Option<Authorised<'r>> {
+        let claim = self.book.claim(request, self.clock.now())?;
+        let (approval_id, scope) = (claim.approval_id(), claim.scope());
+        let current = self.world.load();
+        let authorised = current.registry().policy().approved(decision, claim)?;
+        let met = json!({"approval_id": approval_id, "outcome": "met", "scope": scope});
+        proposal.trail.note(EventName::ApprovalDetermined, met);
+        Some(authorised)
+    }
+
+    async fn ask(
+        &self,
+        request: &CanonicalRequest,
+        entry: &ToolEntry,
+        decision: &Decision<'_>,
+        evidence: &Evidence,
+        proposal: &mut Proposal,
+    ) -> Result<ApprovalId, ErrorDocument> {
+        let path = entry.tool.id().short();
+        let policy = proposal.world.registry().policy().clone();
+        let offers = policy.offers(decision);
+        if offers.is_empty() {
+            let document =
+                ErrorDocument::new(ErrorCode::PolicyDenied, path, "policy offers no approval for this call");
+            return Err(document.with("code", "policy").with("reasons", json!(decision.reasons())));
+        }
+        let presented = evidence.present(request, entry, decision, &offers);
+        let now = self.clock.now();
+        let asked = self.book.ask(request, proposal.id, offers, decision.policy(), presented.sha256(), now);
+        let outcome = |id| json!({"approval_id": id, "outcome": "required"});
+        match asked {
+            Asked::Joined(id) => {
+                proposal.trail.note(EventName::ApprovalDetermined, outcome(Some(id)));
+                proposal.trail.flush().map_err(|error| blocked(path, &error.reason))?;
+                Ok(id)
+            }
+            Asked::New(approval) => {
+                let id = approval.approval_id;
+                proposal.trail.note(EventName::ApprovalDetermined, outcome(Some(id)));
+                let view = Bytes::copy_from_slice(presented.bytes());
+                proposal.trail.note_with(
+                    EventName::ApprovalRequested,
+                    json!({"approval": approval}),
+                    [(Role::Presented, RetentionClass::Hold, view)],
+                );
+                // Durable first, then visible to operators (AUD-22).
+                proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
+                self.book.enter(*approval, presented.bytes());
+                Ok(id)
+            }
+            Asked::Suppressed { until } => {
+                proposal
+                    .trail
+                    .note(EventName::ApprovalDetermined, json!({"outcome": "suppressed", "until": until}));
+                let message =
+                    format!("operators denied this call three times; nobody is asked again before {until}");
+                let document = ErrorDocument::new(ErrorCode::PolicyDenied, path, message);
+                Err(document.with("code", "approval_suppressed"))
+            }
+        }
+    }
+
+    /// Waits as long as configured, or until the agent gives up.
+    async fn wait_for_decision(&self, id: ApprovalId, call: &Call) -> State {
+        let Some(mut state) = self.book.watch(id) else { return State::Expired };
+        let mut cancel = call.cancel.clone();
+        let decided = async {
+            state.wait_for(|state| *state != State::Pending).await.map_or(State::Expired, |state| *state)
+        };
+        tokio::select! {
+            state = decided => state,
+            () = tokio::time::sleep(self.approval_wait) => State::Pending,
+            () = cancel.cancelled() => State::Pending,
+        }
+    }
+
+    fn auth_required(&self, id: ApprovalId, entry: &ToolEntry) -> ErrorDocument {
+        let expires_at = self.book.get(id).map(|approval| approval.expires_at);
+        let message = format!(
+            "an operator must approve this call: portcullis approve grant {id}; then call again with equal arguments"
+        );
+        ErrorDocument::new(ErrorCode::AuthRequired, entry.tool.id().short(), message)
+            .with("approval", "required")
+            .with("approval_id", json!(id))
+            .with("expires_at", json!(expires_at))
+    }
+
+    /// Step 7. One permit, for exactly this request.
+    fn issue(
+        &self,
+        authorised: Authorised<'_>,
+        entry: &ToolEntry,
+        call: &Call,
+        proposal: &mut Proposal,
+    ) -> Permit {
+        let permit = self.mint.issue(authorised, &entry.server, &call.session);
+        proposal.trail.note(EventName::PermitIssued, permit.recorded());
+        failpoint::pass("permit.after_issue");
+        permit
+    }
+
+    /// Step 8. The connection is up before the intent is written, so that an intent without a result can only
+    /// mean that bytes may have left.
+    async fn admit(
+        &self,
+        permit: Permit,
+        request: CanonicalRequest,
+        entry: &ToolEntry,
+        call: &Call,
+        proposal: &mut Proposal,
+    ) -> Result<(ValidatedPermit, Arc<Live>), ErrorDocument> {
+        let path = entry.tool.id().short();
+        let record = &entry.server.record;
+        if record.isolation_class == Isolation::UnmanagedLocal && record.isolation_reason.is_none() {
+            let message = "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason";
+            proposal.trail.note(EventName::McpIsolationFailure, json!({"facility": "unmanaged_local"}));
+            let document = ErrorDocument::fault(Fault::Isolation, path, message);
+            return Err(document.with("facility", "unmanaged_local"));
+        }
+        let ready = match proposal.world.upstream(entry.tool.id().server()) {
+            Some(upstream) => upstream.ready(&entry.server).await,
+            None => Err(UpstreamError::Closed.into()),
+        };
+        let channel = ready.map_err(|error| self.not_usable(&error, &permit, entry, proposal))?;
+        let now = Now { registry: &*self.world, session: &call.session, lineage: &proposal.lineage };
+        let admitted =
+            self.boundary.admit(permit, request, &*channel, now, call.message.clone(), &mut proposal.trail);
+        match admitted.await {
+            Ok(validated) => Ok((validated, channel)),
+            Err(Denied::Check(check)) => {
+                let message = format!("permit check failed: {}", check.as_str());
+                Err(ErrorDocument::fault(Fault::Permit, path, message).with("check", check.as_str()))
+            }
+            Err(Denied::Audit(AuditBlocked { reason })) => Err(blocked(path, &reason)),
+        }
+    }
+
+    /// The server is not there, or not what was accepted; in the second case it is halted.
+    fn not_usable(
+        &self,
+        error: &NotUsable,
+        permit: &Permit,
+        entry: &ToolEntry,
+        proposal: &mut Proposal,
+    ) -> ErrorDocument {
+        let fault = error.fault();
+        let event = match fault {
+            Fault::Mismatch => EventName::McpDeclarationMismatch,
+            Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
+            Fault::Version => EventName::McpVersionMismatch,
+            _ => EventName::McpServerUnavailable,
+        };
+        let reason = one_line(&error.to_string());
+        proposal.trail.note(event, json!({"code": fault.as_str(), "reason": reason}));
+        proposal
+            .trail
+            .note(EventName::PermitInvalidated, json!({"permit_id": permit.id(), "reason": fault.as_str()}));
+        if matches!(fault, Fault::Mismatch | Fault::UngovernedSurface | Fault::Version) {
+            entry.server.live.halt();
+            let server = entry.tool.id().server().clone();
+            let _ = self.violations.send(Violation { server, fault, reason: reason.clone() });
+        }
+        ErrorDocument::fault(fault, entry.tool.id().short(), reason)
+    }
+
+    /// Step 9. One frame.
+    async fn transmit(&self, validated: ValidatedPermit, channel: &Live, call: &Call) -> SealedResponse {
+        channel.transmit(validated, call.cancel.clone()).await
+    }
+
+    /// Step 10. Recorded, then validated, then released.
+    async fn release(
+        &self,
+        sealed: SealedResponse,
+        entry: &ToolEntry,
+        proposal: &mut Proposal,
+    ) -> Result<Response, ErrorDocument> {
+        let path = entry.tool.id().short();
+        let (released, seq) =
+            self.boundary.settle(sealed, &mut proposal.trail).await.map_err(|AuditBlocked { reason }| {
+                // The effect happened; whether it is on record is unknown, and so is the outcome (AUD-3).
+                blocked(path, &reason).with("outcome", "unknown")
+            })?;
+        let event = format!("{}/{seq}", proposal.log);
+        match released {
+            ReleasedResponse::Result(raw) => match finish(entry.tool.spec(), raw) {
+                Ok(result) => {
+                    Ok(Response { result, mark: json!({"event": event, "proposal_id": proposal.id}) })
+                }
+                Err(error) => Err(self.bad_output(&error, entry, proposal).with("event", event)),
+            },
+            ReleasedResponse::RpcError(raw) => Err(upstream_rpc_error(&raw, path).with("event", event)),
+            ReleasedResponse::TooLarge { bytes } => {
+                let message = format!(
+                    "the result has more than the declared {} bytes",
+                    entry.tool.spec().max_response_bytes
+                );
+                let document = ErrorDocument::new(ErrorCode::ResultTooLarge, path, message);
+                Err(document.with("bytes", bytes).with("event", event))
+            }
+            ReleasedResponse::Failed(failure) => Err(transmit_refusal(&failure, entry).with("event", event)),
+        }
+    }
+
+    /// A result that breaks its declared schema never reaches the model, and its server is halted (MP-FH-003).
+    fn bad_output(&self, error: &GauntletError, entry: &ToolEntry, proposal: &mut Proposal) -> ErrorDocument {
+        if let Some(fault @ Fault::Mismatch) = error.fault() {
+            let server = entry.tool.id().server().clone();
+            entry.server.live.halt();
+            let data = json!({"violation": error.violation()});
+            proposal.trail.note(EventName::McpDeclarationMismatch, data);
+            let reason = format!("a result of {} broke its declared output schema", entry.tool.id().short());
+            let _ = self.violations.send(Violation { server, fault, reason });
+        }
+        gauntlet_refusal(error, entry)
+    }
+}
+
+fn parse_arguments(call: &Call, entry: &ToolEntry) -> Result<Args, GauntletError> {
+    match &call.arguments {
+        Some(raw) => Args::parse(raw.get().as_bytes(), entry.tool.spec().max_request_bytes),
+        None => Ok(Args::empty()),
+    }
+}
+
+fn unknown_tool(name: &str) -> ErrorDocument {
+    let message = format!("there is no tool {}; tools/list names those there are", printable(name));
+    ErrorDocument::new(ErrorCode::PathNotFound, one_line(name), message).with("code", "MP-FH-002")
+}
+
+fn blocked(path: &str, reason: &str) -> ErrorDocument {
+    ErrorDocument::fault(
+        Fault::Audit,
+        path,
+        format!("evidence cannot be made durable, so nothing is done: {reason}"),
+    )
+}
+
+fn gauntlet_refusal(error: &GauntletError, entry: &ToolEntry) -> ErrorDocument {
+    let path = entry.tool.id().short();
+    let mut document = match error.fault() {
+        Some(fault) => ErrorDocument::fault(fault, path, error.to_string()),
+        None => ErrorDocument::new(error.code(), path, error.to_string()),
+    };
+    for (key, value) in error.details() {
+        document = document.with(&key, value);
+    }
+    document.with("tool", json!(entry.tool.id()))
+}
+
+fn request_refusal(error: &RequestError, entry: &ToolEntry) -> ErrorDocument {
+    let document = ErrorDocument::new(ErrorCode::ArgsInvalid, entry.tool.id().short(), error.to_string());
+    match error {
+        RequestError::OutOfScope(outside) => document
+            .with("code", "out_of_scope")
+            .with("pointer", outside.pointer.as_str())
+            .with("scope", json!(outside.scope)),
+        _ => document,
+    }
+}
+
+/// A server's own JSON-RPC error. Its code passes unless it would forge one of ours (GOV-1601).
+fn upstream_rpc_error(raw: &Bytes, path: &str) -> ErrorDocument {
+    let Ok(error) = serde_json::from_slice::<RpcError>(raw) else {
+        return ErrorDocument::new(
+            ErrorCode::UpstreamError,
+            path,
+            "the server answered with a malformed error",
+        );
+    };
+    let forged = (-31099..=-31000).contains(&error.code);
+    let document = ErrorDocument::new(
+        ErrorCode::UpstreamError,
+        path,
+        format!("the server answered: {}", one_line(&error.message)),
+    );
+    if forged { document.with("recoded", true) } else { document.with("upstream_code", error.code) }
+}
+
+fn transmit_refusal(failure: &TransmitFailure, entry: &ToolEntry) -> ErrorDocument {
+    let path = entry.tool.id().short();
+    let name = entry.tool.id().item().name();
+    match failure {
+        TransmitFailure::Timeout => {
+            let message = format!("tool '{name}' did not answer in {} s", entry.tool.timeout().as_secs_f32());
+            let idempotent =
+                entry.tool.idempotency() == portcullis_governance::declaration::Idempotency::Idempotent;
+            ErrorDocument::fault(Fault::Timeout, path, message)
+                .with("executed", "unknown")
+                .retryable(idempotent)
+        }
+        TransmitFailure::Unavailable { reason, sent } => {
+            let executed = if *sent { "unknown" } else { "no" };
+            ErrorDocument::fault(Fault::Unavailable, path, reason).with("executed", executed).retryable(!sent)
+        }
+        TransmitFailure::Protocol { reason } => ErrorDocument::new(ErrorCode::UpstreamError, path, reason),
+        TransmitFailure::Cancelled => {
+            ErrorDocument::new(ErrorCode::Cancelled, path, "the call was cancelled")
+                .with("executed", "unknown")
+        }
+    }
+}

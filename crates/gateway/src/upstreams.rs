@@ -1,0 +1,114 @@
+//! A server's connection, held to its accepted declaration.
+//!
+//! A process that was restarted, or a session that was opened anew, may not be what was accepted. So a live
+//! connection carries no call before its surface has been looked at and found equal (GOV-501): a changed tool is
+//! caught before the model hears of it.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use portcullis_core::error::Fault;
+use portcullis_governance::declaration::live::{LiveSurface, LiveTool};
+use portcullis_governance::registry::ServerEntry;
+use portcullis_upstream::{Connection, Live, Snapshot, UpstreamError};
+
+/// A connection and the last live state of it that was found to equal the declaration.
+#[derive(Debug)]
+pub struct Upstream {
+    connection: Connection,
+    verified: ArcSwapOption<Live>,
+    verifying: tokio::sync::Mutex<()>,
+}
+
+/// Why a server cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NotUsable {
+    /// It cannot be reached, or is not what was registered.
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    /// It is there, but not what was accepted.
+    #[error("{reason}")]
+    Drifted {
+        /// MP-FH-003, 005 or 009.
+        fault: Fault,
+        /// What differs.
+        reason: String,
+    },
+}
+
+impl NotUsable {
+    /// The governed failure mode.
+    pub fn fault(&self) -> Fault {
+        match self {
+            NotUsable::Upstream(error) => error.fault(),
+            NotUsable::Drifted { fault, .. } => *fault,
+        }
+    }
+}
+
+impl Upstream {
+    /// Nothing is started yet.
+    pub fn new(connection: Connection) -> Self {
+        Self { connection, verified: ArcSwapOption::empty(), verifying: tokio::sync::Mutex::default() }
+    }
+
+    /// The connection itself, for its status and events.
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// A live connection whose surface equals what was accepted for `entry`.
+    pub async fn ready(&self, entry: &ServerEntry) -> Result<Arc<Live>, NotUsable> {
+        let live = self.connection.ready().await?;
+        if self.is_verified(&live) {
+            return Ok(live);
+        }
+        let _one_at_a_time = self.verifying.lock().await;
+        if !self.is_verified(&live) {
+            check(entry, &surface(&live.snapshot().await?)?)?;
+            self.verified.store(Some(live.clone()));
+        }
+        Ok(live)
+    }
+
+    /// Looks again at a live connection, because the server says that it changed or because time has passed.
+    /// A server that is not connected is looked at when it is.
+    pub async fn recheck(&self, entry: &ServerEntry) -> Result<(), NotUsable> {
+        let Some(live) = self.verified.load_full().filter(|live| live.is_alive()) else { return Ok(()) };
+        check(entry, &surface(&live.snapshot().await?)?)
+    }
+
+    fn is_verified(&self, live: &Arc<Live>) -> bool {
+        self.verified.load().as_ref().is_some_and(|verified| Arc::ptr_eq(verified, live))
+    }
+}
+
+/// What a snapshot says, as governance compares it.
+pub fn surface(snapshot: &Snapshot) -> Result<LiveSurface, NotUsable> {
+    let tools = (snapshot.tools.iter().enumerate())
+        .map(|(index, definition)| LiveTool::read(index, definition))
+        .collect::<Result<_, _>>()
+        .map_err(|error| NotUsable::Drifted { fault: Fault::Mismatch, reason: error.to_string() })?;
+    Ok(LiveSurface {
+        protocol_version: snapshot.greeting.protocol_version.to_owned(),
+        server_name: snapshot.greeting.server_name.clone(),
+        server_version: snapshot.greeting.server_version.clone(),
+        tools,
+    })
+}
+
+fn check(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsable> {
+    // GOV-1302: a version that is given must be the registered one.
+    let registered = entry.record.server_version.as_str();
+    if let Some(version) = live.server_version.as_deref().filter(|version| *version != registered) {
+        let shown = portcullis_core::name::printable(version);
+        let reason = format!("the server says it is version {shown}, registered is {registered:?}");
+        return Err(NotUsable::Drifted { fault: Fault::Version, reason });
+    }
+    let difference = entry.declaration.drift(live);
+    if difference.is_empty() {
+        return Ok(());
+    }
+    let fault = if difference.added.is_empty() { Fault::Mismatch } else { Fault::UngovernedSurface };
+    Err(NotUsable::Drifted { fault, reason: difference.summary() })
+}

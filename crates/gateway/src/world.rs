@@ -1,0 +1,76 @@
+//! The world: one immutable snapshot of everything a call needs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use portcullis_core::ServerIdentity;
+use portcullis_governance::registry::{ActiveRegistry, Registry};
+
+use crate::edge::Era;
+use crate::listing;
+use crate::upstreams::Upstream;
+
+/// Everything a call needs, consistent with itself.
+#[derive(Debug)]
+pub struct World {
+    registry: Arc<Registry>,
+    upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
+    legacy_tools: Bytes,
+    modern_tools: Bytes,
+}
+
+impl World {
+    /// Builds a world. Lists are rendered here, once, and not per request.
+    pub fn new(registry: Arc<Registry>, upstreams: HashMap<ServerIdentity, Arc<Upstream>>) -> Self {
+        let legacy_tools = listing::render(&registry, Era::Legacy);
+        let modern_tools = listing::render(&registry, Era::Modern);
+        Self { registry, upstreams, legacy_tools, modern_tools }
+    }
+
+    /// What is registered, accepted and in force.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// How to reach a server.
+    pub fn upstream(&self, server: &ServerIdentity) -> Option<&Arc<Upstream>> {
+        self.upstreams.get(server)
+    }
+
+    /// The result of `tools/list`, rendered.
+    pub fn tools_list(&self, era: Era) -> &Bytes {
+        match era {
+            Era::Legacy => &self.legacy_tools,
+            Era::Modern => &self.modern_tools,
+        }
+    }
+}
+
+/// Where the current world is read from. Reading takes no lock; only the control plane writes.
+#[derive(Debug)]
+pub struct WorldCell(ArcSwap<World>);
+
+impl WorldCell {
+    /// A cell holding `world`.
+    pub fn new(world: World) -> Self {
+        Self(ArcSwap::from_pointee(world))
+    }
+
+    /// The world in force now.
+    pub fn load(&self) -> Arc<World> {
+        self.0.load_full()
+    }
+
+    /// Puts the next world in force.
+    pub(crate) fn swap(&self, world: World) {
+        self.0.store(Arc::new(world));
+    }
+}
+
+impl ActiveRegistry for WorldCell {
+    fn current(&self) -> Arc<Registry> {
+        self.0.load().registry.clone()
+    }
+}

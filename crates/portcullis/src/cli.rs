@@ -1,0 +1,303 @@
+//! Everything that can be typed, in one place; help and completions derive from it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// The governed gateway for MCP.
+#[derive(Debug, Parser)]
+#[command(
+    name = "portcullis",
+    version,
+    about,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+#[command(
+    after_help = "Start with `portcullis up`: it runs a gateway with a demo server behind it and shows the first \
+governed call.\n\nExit codes: 0 ok, 1 failure, 2 denied, 3 interrupted or timed out, 5 control plane unavailable, \
+6 operator authentication, 7 validation, 8 not found."
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Global {
+    /// Where Portcullis keeps everything [default: ~/.portcullis]
+    #[arg(long, global = true, env = "PORTCULLIS_HOME", value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
+    /// The configuration file [default: portcullis.toml in the home folder]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// How results are printed
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    pub(crate) output: Format,
+    /// Print nothing but results and errors
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// One JSON document
+    Json,
+    /// One JSON document per line
+    Ndjson,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a gateway with the demo server behind it and show the first governed call
+    Up(UpArgs),
+    /// Run the gateway
+    Serve(ServeArgs),
+    /// Register, list, inspect, test, halt, resume and remove MCP servers
+    #[command(subcommand)]
+    Mcp(McpCommand),
+    /// List and decide pending approvals
+    #[command(subcommand)]
+    Approve(ApproveCommand),
+    /// Call one tool through the gateway, as an agent would
+    Call(CallArgs),
+    /// Read and verify the evidence
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UpArgs {
+    /// Where agents connect [default: 127.0.0.1:7411, or `listen` of the configuration]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Approve the demo call without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Stop after the first call instead of serving
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where agents connect [default: 127.0.0.1:7411, or `listen` of the configuration]
+    #[arg(long, value_name = "ADDR", conflicts_with = "stdio")]
+    pub(crate) listen: Option<std::net::SocketAddr>,
+    /// Serve one agent on stdin and stdout; uses the running gateway if there is one
+    #[arg(long)]
+    pub(crate) stdio: bool,
+    /// Write `{"mcp": URL, "pid": N}` to this file once agents can connect
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ready_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum McpCommand {
+    /// Register a server and accept its declaration
+    ///
+    /// Nothing on a server can be called before it is registered with a capability declaration that its live surface
+    /// equals. For a server that is started as a process, give its command after `--`.
+    #[command(
+        after_help = "Example:\n  portcullis mcp add notes --transport stdio --server-version 0.1.0 \\\n    \
+        --capability-declaration notes.yaml --justification \"project notes\" --deployment-mode local \\\n    \
+        -- /opt/notes/notes-server --dir /srv/notes"
+    )]
+    Add(Box<AddArgs>),
+    /// List the registered servers
+    List,
+    /// Show one server: its record, its tools, what it may do
+    Show {
+        /// The server
+        name: String,
+    },
+    /// Look at a server without calling any tool, and compare it with its declaration
+    Test {
+        /// The server
+        name: String,
+    },
+    /// Remove a server; its permits and approvals end with it
+    Remove(ReasonArgs),
+    /// Stop a server from being called until it is resumed
+    Halt(ReasonArgs),
+    /// Let a halted server run again
+    Resume(ReasonArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Your name for the server: lowercase letters, digits and `-`
+    pub(crate) name: String,
+    /// How it is reached
+    #[arg(long, value_enum)]
+    pub(crate) transport: TransportKind,
+    /// Where it listens (http)
+    #[arg(long, required_if_eq("transport", "http"))]
+    pub(crate) url: Option<String>,
+    /// The version you register; the server must say the same
+    #[arg(long)]
+    pub(crate) server_version: Option<String>,
+    /// The declaration file [default: NAME.yaml in the configured `declarations` folder]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) capability_declaration: Option<PathBuf>,
+    /// Why the server is here
+    #[arg(long)]
+    pub(crate) justification: Option<String>,
+    /// Where it may be used: local, team, enterprise, ci; repeat for several
+    #[arg(long, value_name = "MODE")]
+    pub(crate) deployment_mode: Vec<String>,
+    /// The trust tier you would like, 0 to 3; policy assigns
+    #[arg(long, default_value_t = 0)]
+    pub(crate) trust_tier: u8,
+    /// Whether its tools may change
+    #[arg(long, value_enum, default_value_t = SurfaceKind::Static)]
+    pub(crate) surface: SurfaceKind,
+    /// Why a server on another host may be relied on
+    #[arg(long, value_name = "REASON")]
+    pub(crate) attest: Option<String>,
+    /// Why a loopback server that Portcullis did not start may be called although nothing confines it
+    #[arg(long, value_name = "REASON")]
+    pub(crate) waive_isolation: Option<String>,
+    /// A variable of its environment (stdio); nothing is inherited
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// The command and its arguments (stdio)
+    #[arg(last = true)]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportKind {
+    /// A process that Portcullis starts
+    Stdio,
+    /// Streamable HTTP
+    Http,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SurfaceKind {
+    /// The live server must equal the declaration
+    Static,
+    /// The server says that its tools change
+    Dynamic,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReasonArgs {
+    /// The server
+    pub(crate) name: String,
+    /// Why
+    #[arg(long)]
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ApproveCommand {
+    /// List approvals
+    List {
+        /// Only those in this state: pending, approved, denied, expired, consumed, invalidated
+        #[arg(long)]
+        status: Option<String>,
+    },
+    /// Show exactly what would be approved
+    Show {
+        /// The approval
+        id: String,
+    },
+    /// Grant a pending approval
+    Grant {
+        /// The approval
+        id: String,
+        /// How far it reaches: once, session or until-version-change
+        #[arg(long, default_value = "once")]
+        scope: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+        /// Do not ask again before approving something that executes, writes or cannot be classified
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Deny a pending approval
+    Deny {
+        /// The approval
+        id: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  portcullis call demo-notes__notes_search '{\"query\": \"gate\"}'\n\nWithout a tool, the \
+tools are listed."
+)]
+pub(crate) struct CallArgs {
+    /// The tool, as agents name it: SERVER__TOOL
+    pub(crate) tool: Option<String>,
+    /// Its arguments, a JSON object; `-` reads them from stdin
+    #[arg(default_value = "{}")]
+    pub(crate) arguments: String,
+    /// Show the receipt: decision, approval, permit, evidence
+    #[arg(long)]
+    pub(crate) receipt: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuditCommand {
+    /// Print records, newest last
+    Log(LogArgs),
+    /// Check that the log is whole: framing, canonical form, numbering and the hash chain
+    Verify {
+        /// An audit folder [default: that of the home folder]
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LogArgs {
+    /// Only this event, or all of a group: `execution.intent`, `approval.`
+    #[arg(long)]
+    pub(crate) event: Option<String>,
+    /// Only records about a tool whose id contains this
+    #[arg(long)]
+    pub(crate) tool: Option<String>,
+    /// Only this session
+    #[arg(long)]
+    pub(crate) session: Option<String>,
+    /// Only this proposal
+    #[arg(long)]
+    pub(crate) proposal: Option<String>,
+    /// Only this author: `operator:ana`, `agent:local`
+    #[arg(long)]
+    pub(crate) actor: Option<String>,
+    /// Only records at or after this time (RFC 3339)
+    #[arg(long)]
+    pub(crate) since: Option<String>,
+    /// Only records before this time (RFC 3339)
+    #[arg(long)]
+    pub(crate) until: Option<String>,
+    /// At most this many, the newest
+    #[arg(long, default_value_t = 50)]
+    pub(crate) limit: usize,
+    /// An audit folder [default: that of the home folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}

@@ -1,0 +1,245 @@
+//! `portcullis mcp …`: registering servers and looking at them.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use portcullis_core::ErrorCode;
+use portcullis_gateway::control::{Registration, Target};
+use portcullis_governance::record::{Mode, Surface};
+use serde_json::Value;
+
+use super::{Context, confirm};
+use crate::cli::{AddArgs, McpCommand, SurfaceKind, TransportKind};
+use crate::failure::Failure;
+use crate::operator::Request;
+use crate::output::{table, visible};
+
+pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<ExitCode, Failure> {
+    match command {
+        McpCommand::Add(args) => add(context, *args).await,
+        McpCommand::List => {
+            let servers = context.ask(&Request::McpList).await?;
+            context.output.result(&servers, render_list);
+            Ok(ExitCode::SUCCESS)
+        }
+        McpCommand::Show { name } => {
+            let server = context.ask(&Request::McpShow { name }).await?;
+            context.output.result(&server, render_server);
+            Ok(ExitCode::SUCCESS)
+        }
+        McpCommand::Test { name } => test(context, name).await,
+        McpCommand::Remove(args) => {
+            change(context, Request::McpRemove { name: args.name, reason: args.reason }).await
+        }
+        McpCommand::Halt(args) => {
+            change(context, Request::McpHalt { name: args.name, reason: args.reason }).await
+        }
+        McpCommand::Resume(args) => {
+            change(context, Request::McpResume { name: args.name, reason: args.reason }).await
+        }
+    }
+}
+
+async fn add(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> {
+    let registration = registration(context, args)?;
+    let record = context.ask(&Request::McpAdd { registration: Box::new(registration) }).await?;
+    context.output.result(&record, |record| {
+        let name = text(&record["server_identity"]);
+        let note = match record["isolation_class"].as_str() {
+            Some("process-only") => "\n  note       the process has its own empty environment, but no kernel sandbox confines it yet",
+            _ => "",
+        };
+        format!(
+            "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}{note}\n\nIts tools are ready for agents; `portcullis mcp show {name}` lists them.",
+            text(&record["server_version"]),
+            text(&record["declaration_version"]),
+            text(&record["isolation_class"]),
+        )
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What was typed, with everything that is missing named at once.
+fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Failure> {
+    let mut missing = Vec::new();
+    for (flag, absent) in [
+        ("--server-version", args.server_version.is_none()),
+        ("--justification", args.justification.is_none()),
+        ("--deployment-mode", args.deployment_mode.is_empty()),
+    ] {
+        if absent {
+            missing.push(flag);
+        }
+    }
+    if !missing.is_empty() {
+        return Err(Failure::field(
+            missing[0].trim_start_matches('-'),
+            format!("missing: {}", missing.join(", ")),
+        ));
+    }
+    let modes = (args.deployment_mode.iter())
+        .map(|mode| mode.parse::<Mode>().map_err(|error| Failure::field("deployment-mode", error)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let file = match args
+        .capability_declaration
+        .or_else(|| context.config.declaration_of(&context.config_file, &args.name))
+    {
+        Some(file) => file,
+        None => {
+            return Err(Failure::field("capability-declaration", "missing: --capability-declaration FILE"));
+        }
+    };
+    let declaration = std::fs::read_to_string(&file)
+        .map_err(|error| Failure::field("capability-declaration", format!("{}: {error}", file.display())))?;
+    let target = match args.transport {
+        TransportKind::Http => Target::Http { url: args.url.unwrap_or_default() },
+        TransportKind::Stdio => {
+            let mut command = args.command.into_iter();
+            let program = command
+                .next()
+                .ok_or_else(|| Failure::field("command", "missing: the command, after `--`"))?;
+            Target::Stdio { command: program, args: command.collect(), env: environment(&args.env)? }
+        }
+    };
+    if args.waive_isolation.is_some() && !args.yes {
+        let question =
+            "This server runs outside Portcullis and nothing confines it. Register it all the same?";
+        match confirm(question) {
+            Some(true) => {}
+            Some(false) => return Err(Failure::new(ErrorCode::Cancelled, "not registered")),
+            None => return Err(Failure::field("yes", "waiving isolation needs a confirmation; add --yes")),
+        }
+    }
+    Ok(Registration {
+        name: args.name,
+        target,
+        server_version: args.server_version.unwrap_or_default(),
+        declaration_file: file.display().to_string(),
+        declaration,
+        justification: args.justification.unwrap_or_default(),
+        modes,
+        trust_tier: args.trust_tier,
+        surface: match args.surface {
+            SurfaceKind::Static => Surface::Static,
+            SurfaceKind::Dynamic => Surface::Dynamic,
+        },
+        attest: args.attest,
+        waive_isolation: args.waive_isolation,
+    })
+}
+
+fn environment(pairs: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut env = BTreeMap::from([
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
+        ("PATH".to_owned(), "/usr/bin:/bin".to_owned()),
+    ]);
+    for pair in pairs {
+        let (name, value) =
+            pair.split_once('=').ok_or_else(|| Failure::field("env", "expected NAME=VALUE"))?;
+        env.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(env)
+}
+
+async fn test(context: &Context<'_>, name: String) -> Result<ExitCode, Failure> {
+    let report = context.ask(&Request::McpTest { name: name.clone() }).await?;
+    context.output.result(&report, |report| {
+        if !report["reachable"].as_bool().unwrap_or(false) {
+            return format!("{name} cannot be reached: {}", text(&report["reason"]));
+        }
+        let declaration = &report["declaration"];
+        if declaration["match"].as_bool().unwrap_or(false) {
+            return format!("{name} equals its declaration (protocol {})", text(&report["protocol_version"]));
+        }
+        format!("{name} differs from its declaration: {declaration}")
+    });
+    let code = match (
+        report["reachable"].as_bool(),
+        report["declaration"]["match"].as_bool(),
+        report["version_ok"].as_bool(),
+    ) {
+        (Some(true), Some(true), Some(true)) => 0,
+        (Some(true), _, _) => 7,
+        _ => 1,
+    };
+    Ok(ExitCode::from(code))
+}
+
+async fn change(context: &Context<'_>, request: Request) -> Result<ExitCode, Failure> {
+    let changed = context.ask(&request).await?;
+    context.output.result(&changed, |changed| {
+        format!(
+            "{} is {}; {} approvals ended",
+            text(&changed["name"]),
+            text(&changed["state"]),
+            changed["approvals_invalidated"]
+        )
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render_list(servers: &Value) -> String {
+    let servers = servers.as_array().map(Vec::as_slice).unwrap_or_default();
+    if servers.is_empty() {
+        return "no servers are registered; `portcullis mcp add --help` shows how, `portcullis up` tries one"
+            .into();
+    }
+    let rows = servers.iter().map(|server| {
+        let cell = |key: &str| text(&server[key]);
+        vec![
+            cell("name"),
+            cell("version"),
+            cell("transport"),
+            cell("state"),
+            cell("tools"),
+            cell("worst_trust"),
+            cell("isolation"),
+        ]
+    });
+    table(&["name", "version", "transport", "state", "tools", "trust", "isolation"], rows.collect())
+}
+
+fn render_server(server: &Value) -> String {
+    let tools = server["tools"].as_array().into_iter().flatten().map(|tool| {
+        let list =
+            |key: &str| tool[key].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(" ");
+        let classes = list("classes");
+        vec![
+            text(&tool["name"]),
+            if classes.is_empty() { "pure".into() } else { classes },
+            list("scopes"),
+            text(&tool["trust"]),
+        ]
+    });
+    let command = match server["transport"].as_str() {
+        Some("stdio") => {
+            let args = server["process"]["args"].as_array().into_iter().flatten().map(text);
+            std::iter::once(text(&server["process"]["command"])).chain(args).collect::<Vec<_>>().join(" ")
+        }
+        _ => text(&server["url"]),
+    };
+    let halt = server["halt"].as_str().map(|reason| format!(": {}", visible(reason))).unwrap_or_default();
+    format!(
+        "{} {}  {}{halt}\n  {}  {}\n  registered by {} at {}, because: {}\n  declaration {}\n  isolation {}, connection {}\n\n{}",
+        text(&server["server_identity"]),
+        text(&server["server_version"]),
+        text(&server["state"]),
+        text(&server["transport"]),
+        visible(&command),
+        text(&server["registered_by"]),
+        text(&server["registered_at"]),
+        visible(&text(&server["justification"])),
+        text(&server["declaration_version"]),
+        text(&server["isolation_class"]),
+        text(&server["connection"]),
+        table(&["tool", "classes", "scopes", "trust"], tools.collect()),
+    )
+}
+
+pub(super) fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".into(),
+        other => other.to_string(),
+    }
+}

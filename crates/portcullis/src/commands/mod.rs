@@ -1,0 +1,87 @@
+//! What happens for each command.
+
+mod approve;
+mod audit;
+mod call;
+mod mcp;
+mod serve;
+mod up;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::CommandFactory as _;
+use portcullis_gateway::GatewayOptions;
+
+use crate::cli::{Cli, Command, Global};
+use crate::config::Config;
+use crate::failure::Failure;
+use crate::home;
+use crate::operator::{Channel, Request};
+use crate::output::Output;
+
+/// What most commands need.
+pub(crate) struct Context<'a> {
+    pub(crate) home: PathBuf,
+    pub(crate) config: Config,
+    pub(crate) config_file: PathBuf,
+    pub(crate) output: &'a Output,
+}
+
+impl<'a> Context<'a> {
+    fn load(global: &Global, output: &'a Output) -> Result<Self, Failure> {
+        let home = home::locate(global)?;
+        let (config, config_file) = Config::load(global, &home)?;
+        Ok(Self { home, config, config_file, output })
+    }
+
+    pub(crate) fn options(&self) -> Result<GatewayOptions, Failure> {
+        self.config.options(&self.home, &self.config_file)
+    }
+
+    /// Asks the control plane for one thing.
+    pub(crate) async fn ask(&self, request: &Request) -> Result<serde_json::Value, Failure> {
+        Channel::open(self.options()?).await?.ask(request).await
+    }
+}
+
+/// Runs one command to its end.
+pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
+    if let Command::Completions { shell } = cli.command {
+        clap_complete::generate(shell, &mut Cli::command(), "portcullis", &mut std::io::stdout());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let context = Context::load(&cli.global, output)?;
+    // Reading evidence needs no runtime and no lock.
+    if let Command::Audit(command) = &cli.command {
+        return audit::run(&context, command);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unavailable(format!("cannot start: {error}")))?;
+    runtime.block_on(async {
+        match cli.command {
+            Command::Up(args) => up::run(&context, &args).await,
+            Command::Serve(args) => serve::run(&context, &args).await,
+            Command::Mcp(command) => mcp::run(&context, command).await,
+            Command::Approve(command) => approve::run(&context, command).await,
+            Command::Call(args) => call::run(&context, &args).await,
+            Command::Audit(_) | Command::Completions { .. } => unreachable!("handled above"),
+        }
+    })
+}
+
+/// Asks a person; `None` if nobody can be asked.
+pub(crate) fn confirm(question: &str) -> Option<bool> {
+    use std::io::{BufRead as _, IsTerminal as _, Write as _};
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return None;
+    }
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "{question} [y/N] ");
+    let _ = stderr.flush();
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).ok()?;
+    Some(matches!(answer.trim(), "y" | "Y" | "yes"))
+}

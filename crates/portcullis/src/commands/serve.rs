@@ -1,0 +1,174 @@
+//! `portcullis serve`: the gateway as a service, or for one agent on stdin and stdout.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use portcullis_gateway::Gateway;
+use portcullis_gateway::control::told_to_stop;
+use portcullis_gateway::edge::Edge;
+use portcullis_gateway::edge::http::HttpLimits;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::Context;
+use crate::cli::ServeArgs;
+use crate::failure::Failure;
+use crate::home::{self, Daemon};
+use crate::operator;
+
+pub(super) async fn run(context: &Context<'_>, args: &ServeArgs) -> Result<ExitCode, Failure> {
+    if args.stdio {
+        return serve_stdio(context).await;
+    }
+    let service = Service::start(context, context.config.listen(args.listen)).await?;
+    if let Some(file) = &args.ready_file {
+        let ready = serde_json::to_string(&service.daemon).unwrap_or_default();
+        write_whole(file, &ready)
+            .map_err(|error| Failure::field("ready-file", format!("{}: {error}", file.display())))?;
+    }
+    context.output.say(format!("portcullis is ready for agents at {}", service.daemon.mcp));
+    service.until_stopped().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A gateway with its listeners.
+pub(super) struct Service {
+    pub(super) gateway: Gateway,
+    pub(super) daemon: Daemon,
+    http: JoinHandle<()>,
+    home: std::path::PathBuf,
+}
+
+impl Service {
+    /// Starts the gateway, then the operator socket, then what agents connect to.
+    pub(super) async fn start(context: &Context<'_>, listen: SocketAddr) -> Result<Self, Failure> {
+        if !listen.ip().is_loopback() {
+            return Err(Failure::field(
+                "listen",
+                format!("{listen} is not a loopback address, and agents are not authenticated"),
+            ));
+        }
+        // The gateway holds keys and everybody's arguments: no core dumps, no tracing by its own user.
+        let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+        let listener = TcpListener::bind(listen).await.map_err(|error| {
+            Failure::unavailable(format!(
+                "cannot listen on {listen}: {error}; choose another address with --listen 127.0.0.1:PORT"
+            ))
+        })?;
+        let address = listener.local_addr().map_err(|error| Failure::unavailable(error.to_string()))?;
+        let gateway = Gateway::start(context.options()?).await?;
+        let stop = gateway.stopping();
+        let failed = |error: std::io::Error| {
+            Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
+        };
+        operator::serve(gateway.control.clone(), stop.clone()).await.map_err(failed)?;
+        serve_agents(&context.home, gateway.edge.clone(), stop.clone()).map_err(failed)?;
+        let limits =
+            HttpLimits { origins: context.config.gateway.allowed_origins.clone(), ..HttpLimits::default() };
+        let http = tokio::spawn(gateway.edge.clone().serve_http(listener, limits, stop));
+        let daemon = Daemon { mcp: format!("http://{address}/mcp"), pid: std::process::id() };
+        write_whole(&home::daemon_file(&context.home), &serde_json::to_string(&daemon).unwrap_or_default())
+            .map_err(failed)?;
+        Ok(Self { gateway, daemon, http, home: context.home.clone() })
+    }
+
+    /// Serves until SIGINT or SIGTERM, then ends in order; a second signal ends at once.
+    pub(super) async fn until_stopped(self) {
+        wait_for_signal().await;
+        tokio::spawn(async {
+            wait_for_signal().await;
+            std::process::exit(3);
+        });
+        self.stop().await;
+    }
+
+    pub(super) async fn stop(self) {
+        self.gateway.begin_stop();
+        let _ = self.http.await;
+        let _ = std::fs::remove_file(home::daemon_file(&self.home));
+        let _ = std::fs::remove_file(home::agent_socket(&self.home));
+        self.gateway.finish().await;
+    }
+}
+
+async fn wait_for_signal() {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// The socket that `serve --stdio` and `call` attach to.
+fn serve_agents(
+    home: &std::path::Path,
+    edge: Arc<Edge>,
+    mut stop: watch::Receiver<bool>,
+) -> std::io::Result<()> {
+    let path = home::agent_socket(home);
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                    let (read, write) = stream.into_split();
+                    tokio::spawn(edge.clone().serve_stdio(read, write));
+                },
+                () = told_to_stop(&mut stop) => break,
+            }
+        }
+    });
+    Ok(())
+}
+
+/// One agent on stdin and stdout: carried to the running gateway, or served by one of our own (PRO-30).
+async fn serve_stdio(context: &Context<'_>) -> Result<ExitCode, Failure> {
+    let broken =
+        |error: std::io::Error| Failure::unavailable(format!("the agent's connection broke: {error}"));
+    if let Ok(stream) = UnixStream::connect(home::agent_socket(&context.home)).await {
+        let (mut from_gateway, mut to_gateway) = stream.into_split();
+        let up = async {
+            tokio::io::copy(&mut tokio::io::stdin(), &mut to_gateway).await?;
+            drop(to_gateway);
+            std::future::pending::<std::io::Result<u64>>().await
+        };
+        let mut stdout = tokio::io::stdout();
+        let down = tokio::io::copy(&mut from_gateway, &mut stdout);
+        tokio::select! {
+            ended = up => ended,
+            ended = down => ended,
+        }
+        .map_err(broken)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let gateway = Gateway::start(context.options()?).await?;
+    operator::serve(gateway.control.clone(), gateway.stopping()).await.map_err(|error| {
+        Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
+    })?;
+    let serving = gateway.edge.clone().serve_stdio(tokio::io::stdin(), tokio::io::stdout());
+    let ended = tokio::select! {
+        ended = serving => ended,
+        () = wait_for_signal() => Ok(()),
+    };
+    gateway.finish().await;
+    ended.map_err(broken)?;
+    // stdin may still be blocked in a read that nothing can end.
+    std::process::exit(0);
+}
+
+/// Readers see the whole file or none.
+fn write_whole(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    let temporary = path.with_extension("tmp");
+    std::fs::write(&temporary, text)?;
+    std::fs::rename(&temporary, path)
+}

@@ -1,0 +1,240 @@
+//! `portcullis.toml`.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use miette::{NamedSource, SourceSpan};
+use portcullis_gateway::GatewayOptions;
+use portcullis_governance::declaration::Span;
+use portcullis_governance::policy::{PolicyFile, Preset};
+use portcullis_governance::record::Mode;
+use serde::Deserialize;
+
+use crate::cli::Global;
+use crate::failure::Failure;
+
+/// Where agents connect unless told otherwise.
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
+
+/// The whole file. Unknown keys are refused.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Config {
+    pub(crate) gateway: GatewaySection,
+    pub(crate) policy: PolicySection,
+    pub(crate) approvals: ApprovalsSection,
+    pub(crate) permits: PermitsSection,
+    pub(crate) audit: AuditSection,
+    /// Only so that it can be refused with an explanation (GOV-201).
+    server: Option<toml::Value>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GatewaySection {
+    /// Where this gateway runs: local, team, enterprise, ci.
+    pub(crate) mode: Option<Mode>,
+    /// Where agents connect. Loopback only, since agents are not authenticated.
+    pub(crate) listen: Option<SocketAddr>,
+    /// Folder of declaration files; `mcp add NAME` looks for NAME.yaml there.
+    pub(crate) declarations: Option<PathBuf>,
+    /// `Origin` values allowed besides loopback ones.
+    pub(crate) allowed_origins: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PolicySection {
+    /// strict, balanced or observe.
+    pub(crate) preset: Preset,
+    /// Folder of `*.cedar` files in force beside the preset.
+    pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ApprovalsSection {
+    /// How long a call waits for an operator.
+    pub(crate) wait: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct PermitsSection {
+    /// How long a permit lives, 1s to 300s.
+    pub(crate) ttl: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuditSection {
+    /// Size of a log segment, 8 MiB to 1 GiB.
+    pub(crate) segment_bytes: Option<u64>,
+}
+
+/// A configuration error with its place in the file.
+#[derive(Debug, thiserror::Error, miette::Diagnostic)]
+#[error("{message}")]
+struct Misconfigured {
+    message: String,
+    #[source_code]
+    source_code: NamedSource<String>,
+    #[label("here")]
+    place: Option<SourceSpan>,
+    #[help]
+    help: Option<String>,
+}
+
+impl Config {
+    /// Reads the file; the defaults if there is none and none was named.
+    pub(crate) fn load(global: &Global, home: &Path) -> Result<(Self, PathBuf), Failure> {
+        let path = global.config.clone().unwrap_or_else(|| home.join("portcullis.toml"));
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && global.config.is_none() => {
+                String::new()
+            }
+            Err(error) => return Err(Failure::field("config", format!("{}: {error}", path.display()))),
+        };
+        let config = Self::parse(&text, &path)?;
+        Ok((config, path))
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, Failure> {
+        let config: Config = toml::from_str(text)
+            .map_err(|error| misconfigured(text, path, error.span(), error.message().to_owned(), None))?;
+        if config.server.is_some() {
+            let at = text.find("[[server]]").or_else(|| text.find("[server")).unwrap_or(0);
+            return Err(misconfigured(
+                text,
+                path,
+                Some(at..at + 8),
+                "servers are not registered by a file".into(),
+                Some("register the server with `portcullis mcp add NAME`, which checks and records it"),
+            ));
+        }
+        if let Some(listen) = config.gateway.listen.filter(|listen| !listen.ip().is_loopback()) {
+            let at = text.find("listen").unwrap_or(0);
+            let message = format!("{listen} is not a loopback address, and agents are not authenticated");
+            return Err(misconfigured(text, path, Some(at..at + 6), message, Some("listen on 127.0.0.1")));
+        }
+        Ok(config)
+    }
+
+    /// What the gateway needs of it.
+    pub(crate) fn options(&self, home: &Path, file: &Path) -> Result<GatewayOptions, Failure> {
+        let mut options = GatewayOptions::new(home);
+        options.version = env!("CARGO_PKG_VERSION").into();
+        options.mode = self.gateway.mode.unwrap_or(Mode::Local);
+        options.preset = self.policy.preset;
+        options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
+        options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);
+        if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&options.permit_ttl) {
+            return Err(Failure::field("permits.ttl", "permits.ttl must be 1s to 300s"));
+        }
+        if let Some(bytes) = self.audit.segment_bytes {
+            if !(8 << 20..=1 << 30).contains(&bytes) {
+                return Err(Failure::field(
+                    "audit.segment_bytes",
+                    "audit.segment_bytes must be 8 MiB to 1 GiB",
+                ));
+            }
+            options.segment_bytes = bytes;
+        }
+        if let Some(dir) = &self.policy.dir {
+            options.policies = read_policies(&beside(file, dir))?;
+        }
+        Ok(options)
+    }
+
+    /// Where agents connect.
+    pub(crate) fn listen(&self, flag: Option<SocketAddr>) -> SocketAddr {
+        flag.or(self.gateway.listen).unwrap_or_else(|| DEFAULT_LISTEN.parse().expect("a fixed address"))
+    }
+
+    /// The declaration file of a server that `mcp add` was given none for.
+    pub(crate) fn declaration_of(&self, file: &Path, name: &str) -> Option<PathBuf> {
+        self.gateway.declarations.as_ref().map(|dir| beside(file, dir).join(format!("{name}.yaml")))
+    }
+}
+
+/// Paths in the file are relative to it.
+fn beside(file: &Path, path: &Path) -> PathBuf {
+    file.parent().unwrap_or(Path::new("/")).join(path)
+}
+
+fn read_policies(dir: &Path) -> Result<Vec<PolicyFile>, Failure> {
+    let fail = |error: std::io::Error| Failure::field("policy.dir", format!("{}: {error}", dir.display()));
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
+        .map_err(fail)?
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(fail)?;
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "cedar"));
+    paths.sort();
+    (paths.into_iter())
+        .map(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            Ok(PolicyFile { name, text: std::fs::read_to_string(&path).map_err(fail)? })
+        })
+        .collect()
+}
+
+fn misconfigured(
+    text: &str,
+    path: &Path,
+    span: Option<std::ops::Range<usize>>,
+    message: String,
+    help: Option<&str>,
+) -> Failure {
+    let place = span.clone().map(|span| {
+        let before = &text[..span.start.min(text.len())];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        format!(":{line}:{column}")
+    });
+    let head = format!("{}{}: {message}", path.display(), place.unwrap_or_default());
+    let report = miette::Report::new(Misconfigured {
+        message: head.clone(),
+        source_code: NamedSource::new(path.display().to_string(), text.to_owned()),
+        place: span.map(SourceSpan::from),
+        help: help.map(ToOwned::to_owned),
+    });
+    let mut failure = Failure::field("config", head);
+    failure.details = Some(serde_json::json!({"rendered": format!("{report:?}")}));
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> Failure {
+        Config::parse(text, Path::new("portcullis.toml")).map(|_| ()).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_column() {
+        let failure = refused("[gateway]\nmode = \"local\"\ncolour = \"red\"\n");
+        assert!(failure.message.starts_with("portcullis.toml:3:1:"), "{}", failure.message);
+        assert_eq!(failure.exit, 7);
+        assert!(refused("[gateway]\nmode = \"lokal\"\n").message.contains(":2:8:"));
+        assert!(refused("[approvals]\nwait = \"soon\"\n").message.contains(":2:8:"));
+    }
+
+    #[test]
+    fn a_server_table_is_refused_and_points_to_the_command() {
+        // GOV-201
+        let failure = refused("[[server]]\nname = \"x\"\n");
+        let rendered = failure.details.unwrap()["rendered"].to_string();
+        assert!(rendered.contains("portcullis mcp add"), "{rendered}");
+    }
+
+    #[test]
+    fn listening_beyond_loopback_is_refused() {
+        // PRO-32
+        assert!(refused("[gateway]\nlisten = \"0.0.0.0:7411\"\n").message.contains("not a loopback address"));
+        assert!(Config::parse("[gateway]\nlisten = \"127.0.0.1:1\"\n", Path::new("x")).is_ok());
+    }
+}

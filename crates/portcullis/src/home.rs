@@ -1,0 +1,43 @@
+//! Where everything is: the home folder and the gateway that may be running in it.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+
+/// A running gateway, as it describes itself in `run/daemon.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Daemon {
+    pub(crate) mcp: String,
+    pub(crate) pid: u32,
+}
+
+/// The home folder: `--home`, `PORTCULLIS_HOME`, or `~/.portcullis`.
+///
+/// Not an XDG folder: every folder above what Portcullis runs must be writable by its owner alone, and `~/.local`
+/// often is not.
+pub(crate) fn locate(global: &Global) -> Result<PathBuf, Failure> {
+    let home = match &global.home {
+        Some(home) => home.clone(),
+        None => {
+            let user = std::env::home_dir()
+                .ok_or_else(|| Failure::field("home", "no home folder; give --home DIR"))?;
+            user.join(".portcullis")
+        }
+    };
+    std::path::absolute(&home).map_err(|error| Failure::field("home", format!("{}: {error}", home.display())))
+}
+
+pub(crate) fn operator_socket(home: &Path) -> PathBuf {
+    home.join("run/operator.sock")
+}
+
+pub(crate) fn agent_socket(home: &Path) -> PathBuf {
+    home.join("run/agent.sock")
+}
+
+pub(crate) fn daemon_file(home: &Path) -> PathBuf {
+    home.join("run/daemon.json")
+}

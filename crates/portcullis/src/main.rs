@@ -1,0 +1,54 @@
+//! `portcullis`: the governed gateway for MCP.
+//!
+//! The binary is wiring: [`cli`] says what can be typed, [`config`] what can be configured, [`commands`] what
+//! happens, [`operator`] how a command reaches a running gateway. Everything it does is done by the crates below.
+
+mod cli;
+mod commands;
+mod config;
+mod failure;
+mod home;
+mod mcp_client;
+mod operator;
+mod output;
+mod receipt;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+// Chosen by measurement: with mimalloc a governed call takes about a tenth less CPU than with the system allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    // The embedded demo server is started as a child of the gateway and must stay as small as it is.
+    let mut args = std::env::args_os();
+    if args.nth(1).is_some_and(|first| first == "demo-server") {
+        return demo_server::run(std::iter::once("portcullis demo-server".into()).chain(args));
+    }
+    let cli = cli::Cli::parse();
+    let output = output::Output::new(&cli);
+    install_log();
+    install_panic_hook();
+    match commands::run(cli, &output) {
+        Ok(code) => code,
+        Err(failure) => output.failure(&failure),
+    }
+}
+
+/// Diagnostics go to stderr, quietly unless asked for with RUST_LOG.
+fn install_log() {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}
+
+/// A panic is a bug: it is said in one line, without the values that may have caused it, and the call or process it
+/// happened in ends. What was not durable was not done.
+fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(|at| format!("{}:{}", at.file(), at.line())).unwrap_or_default();
+        tracing::error!(place, "a defect of portcullis; please report it with this line");
+    }));
+}

@@ -1,0 +1,254 @@
+//! The operator channel (GOV-104): how a command reaches the running gateway, or takes its place.
+//!
+//! One JSON document each way over a Unix socket that only the gateway's own user can open; the peer's uid is
+//! checked besides. Without a running gateway the command takes the writer lock and does the same in its own
+//! process. Either way the operation is [`perform`], and its answer is the same document.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity};
+use portcullis_gateway::control::{Registration, told_to_stop};
+use portcullis_gateway::{Control, ControlError, Gateway};
+use portcullis_governance::approval::{Approval, Scope, State};
+use portcullis_governance::operator::{Method, OperatorProof, Separation};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+use crate::home;
+
+/// Longest request: a declaration may be 16 MiB.
+const MAX_REQUEST: u64 = 20 << 20;
+
+/// What an operator can ask for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(crate) enum Request {
+    McpAdd { registration: Box<Registration> },
+    McpList,
+    McpShow { name: String },
+    McpTest { name: String },
+    McpRemove { name: String, reason: String },
+    McpHalt { name: String, reason: String },
+    McpResume { name: String, reason: String },
+    ApproveList { status: Option<State> },
+    ApproveShow { id: String },
+    ApproveGrant { id: String, scope: Scope, reason: String },
+    ApproveDeny { id: String, reason: String },
+}
+
+type Answer = Result<Value, Failure>;
+
+/// The control plane: the running one, or our own.
+pub(crate) enum Channel {
+    Running(UnixStream),
+    Own(Box<Gateway>),
+}
+
+impl Channel {
+    /// Reaches the running gateway, or starts a control plane in this process.
+    pub(crate) async fn open(options: portcullis_gateway::GatewayOptions) -> Result<Self, Failure> {
+        if let Some(stream) = running(&options.home).await {
+            return Ok(Channel::Running(stream));
+        }
+        Ok(Channel::Own(Box::new(Gateway::start(options).await?)))
+    }
+
+    /// Asks for one thing.
+    pub(crate) async fn ask(self, request: &Request) -> Answer {
+        match self {
+            Channel::Running(stream) => exchange(stream, request).await,
+            Channel::Own(gateway) => {
+                let proof = OperatorProof::authenticated(user_name(), Method::Local, Separation::SameUid);
+                let answer = perform(&gateway.control, &proof, request).await;
+                gateway.finish().await;
+                answer
+            }
+        }
+    }
+}
+
+/// The running gateway's socket, if there is one that answers.
+pub(crate) async fn running(home: &Path) -> Option<UnixStream> {
+    UnixStream::connect(home::operator_socket(home)).await.ok()
+}
+
+async fn exchange(mut stream: UnixStream, request: &Request) -> Answer {
+    let lost = |error: std::io::Error| Failure::unavailable(format!("the gateway went away: {error}"));
+    let mut line =
+        serde_json::to_vec(request).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    line.push(b'\n');
+    stream.write_all(&line).await.map_err(lost)?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply).await.map_err(lost)?;
+    serde_json::from_str(&reply)
+        .map_err(|_| Failure::unavailable("the gateway went away before it answered"))?
+}
+
+/// Serves the operator socket until told to stop.
+pub(crate) async fn serve(control: Arc<Control>, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+    let path = home::operator_socket(control.home());
+    // The writer lock is ours, so whoever left this socket is gone.
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(&path)?;
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                    tokio::spawn(serve_one(control.clone(), stream));
+                },
+                () = told_to_stop(&mut stop) => break,
+            }
+        }
+        let _ = std::fs::remove_file(&path);
+    });
+    Ok(())
+}
+
+async fn serve_one(control: Arc<Control>, stream: UnixStream) -> Option<()> {
+    let peer = stream.peer_cred().ok()?;
+    let (read, mut write) = stream.into_split();
+    let answer: Answer = if peer.uid() == rustix::process::geteuid().as_raw() {
+        let mut line = String::new();
+        BufReader::new(read.take(MAX_REQUEST)).read_line(&mut line).await.ok()?;
+        let proof = OperatorProof::authenticated(user_name(), Method::Uid, Separation::SameUid);
+        match serde_json::from_str(&line) {
+            Ok(request) => perform(&control, &proof, &request).await,
+            Err(error) => {
+                Err(Failure::new(ErrorCode::Validation, format!("not an operator request: {error}")))
+            }
+        }
+    } else {
+        let event = portcullis_audit::Event::new(
+            portcullis_audit::EventName::OperatorAuthFailed,
+            &portcullis_core::Actor::operator(format!("uid-{}", peer.uid())),
+        );
+        let _ = control.log().append(vec![event.data(json!({"method": "uid"}))]);
+        Err(Failure::new(ErrorCode::OperatorAuth, "only the gateway's own user is its operator"))
+    };
+    let reply = serde_json::to_vec(&answer).ok()?;
+    write.write_all(&reply).await.ok()
+}
+
+/// Who the operator is, for the record: the login name, else the uid.
+pub(crate) fn user_name() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    let name = std::fs::read_to_string("/etc/passwd").ok().and_then(|passwd| {
+        let line = passwd.lines().find(|line| line.split(':').nth(2) == Some(&uid.to_string()))?;
+        line.split(':').next().map(ToOwned::to_owned)
+    });
+    name.unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// Carries out one request.
+async fn perform(control: &Control, operator: &OperatorProof, request: &Request) -> Answer {
+    Ok(match request {
+        Request::McpAdd { registration } => {
+            json!(control.register(operator, (**registration).clone()).await?)
+        }
+        Request::McpList => list(control),
+        Request::McpShow { name } => show(control, &server(name)?)?,
+        Request::McpTest { name } => {
+            let report = control.test(&server(name)?).await?;
+            json!({
+                "reachable": report.reachable, "reason": report.reason, "version_ok": report.version_ok,
+                "protocol_version": report.protocol_version, "isolation": report.isolation,
+                "declaration": {
+                    "match": report.matches, "added": report.difference.added,
+                    "removed": report.difference.removed, "changed": report.difference.changed,
+                },
+            })
+        }
+        Request::McpRemove { name, reason } => {
+            let ended = control.remove(operator, &server(name)?, reason).await?;
+            json!({"name": name, "state": "removed", "approvals_invalidated": ended})
+        }
+        Request::McpHalt { name, reason } => {
+            let ended = control.halt(&operator.actor(), &server(name)?, None, reason).await?;
+            json!({"name": name, "state": "halted", "approvals_invalidated": ended})
+        }
+        Request::McpResume { name, reason } => {
+            control.resume(operator, &server(name)?, reason).await?;
+            json!({"name": name, "state": "active", "approvals_invalidated": 0})
+        }
+        Request::ApproveList { status } => {
+            Value::Array(control.approvals(*status).iter().map(approval_row).collect())
+        }
+        Request::ApproveShow { id } => shown(control, &control.approval(approval(id)?)?)?,
+        Request::ApproveGrant { id, scope, reason } => {
+            approval_row(&control.grant(operator, approval(id)?, *scope, reason).await?)
+        }
+        Request::ApproveDeny { id, reason } => {
+            approval_row(&control.deny(operator, approval(id)?, reason).await?)
+        }
+    })
+}
+
+fn server(name: &str) -> Result<ServerIdentity, Failure> {
+    name.parse().map_err(|error: portcullis_core::NameError| Failure::field("name", error.to_string()))
+}
+
+fn approval(id: &str) -> Result<ApprovalId, Failure> {
+    id.parse().map_err(|error: portcullis_core::id::IdError| Failure::field("id", error.to_string()))
+}
+
+fn list(control: &Control) -> Value {
+    let world = control.world();
+    let servers = world.registry().servers().map(|entry| {
+        let record = &entry.record;
+        json!({
+            "name": record.server_identity, "version": record.server_version, "transport": record.transport.as_str(),
+            "state": record.state, "surface": record.surface,
+            "tier": {"requested": record.requested_trust_tier, "assigned": record.assigned_trust_tier},
+            "tools": entry.declaration.tools().len(), "worst_trust": entry.trust, "isolation": record.isolation_class,
+        })
+    });
+    Value::Array(servers.collect())
+}
+
+fn show(control: &Control, name: &ServerIdentity) -> Answer {
+    let world = control.world();
+    let entry = world.registry().server(name).ok_or_else(|| {
+        let message = format!("there is no server '{name}'; `portcullis mcp list` names those there are");
+        Failure::from(ControlError {
+            code: ErrorCode::NotFound,
+            message,
+            field: None,
+            rejections: Vec::new(),
+        })
+    })?;
+    let tools = world.registry().tools().iter().filter(|tool| tool.tool.id().server() == name).map(|tool| {
+        json!({
+            "name": tool.wire_name, "tool_id": tool.tool.id(), "classes": tool.tool.side_effects(), "scopes": tool.tool.scopes(),
+            "bound": tool.tool.bound(), "idempotency": tool.tool.idempotency(), "trust": entry.trust,
+        })
+    });
+    let grants: Vec<Value> = (control.approvals(Some(State::Approved)).iter())
+        .filter(|approval| approval.tool_id.server() == name)
+        .map(approval_row)
+        .collect();
+    let mut document = json!(*entry.record);
+    document["tools"] = tools.collect();
+    document["grants"] = json!(grants);
+    document["connection"] = match world.upstream(name) {
+        Some(upstream) => json!(format!("{:?}", upstream.connection().status().phase).to_lowercase()),
+        None => Value::Null,
+    };
+    Ok(document)
+}
+
+fn approval_row(approval: &Approval) -> Value {
+    json!(approval)
+}
+
+fn shown(control: &Control, approval: &Approval) -> Answer {
+    let mut document = approval_row(approval);
+    document["presented"] = control.presented(approval.approval_id)?;
+    Ok(document)
+}
