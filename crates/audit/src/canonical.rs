@@ -18,7 +18,7 @@ const MAX_DIGITS: usize = 15;
 /// should rely on which.
 pub(crate) fn bytes_of<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     let plain = serde_json::to_vec(value)?;
-    if (Scan { text: &plain, at: 0 }).is_canonical() { Ok(plain) } else { to_jcs(value) }
+    if (Scan { text: &plain, at: 0 }).finds_canonical() { Ok(plain) } else { to_jcs(value) }
 }
 
 /// Reads text that a JSON serialiser wrote, so it looks for order and numbers, not for syntax.
@@ -28,7 +28,7 @@ struct Scan<'t> {
 }
 
 impl<'t> Scan<'t> {
-    fn is_canonical(mut self) -> bool {
+    fn finds_canonical(mut self) -> bool {
         self.value(0).is_some() && self.at == self.text.len()
     }
 
@@ -129,7 +129,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn is_canonical(text: &str) -> bool {
-        (Scan { text: text.as_bytes(), at: 0 }).is_canonical()
+        (Scan { text: text.as_bytes(), at: 0 }).finds_canonical()
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
 
         #[test]
         fn no_text_panics_the_scan(text in prop::collection::vec(any::<u8>(), 0..40)) {
-            let _ = (Scan { text: &text, at: 0 }).is_canonical();
+            let _ = (Scan { text: &text, at: 0 }).finds_canonical();
         }
     }
 }
