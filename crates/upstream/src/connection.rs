@@ -226,6 +226,7 @@ impl Connection {
             };
             self.events.emit(UpstreamEvent::Reconnected { snapshot });
         }
+        live.listen().await;
         history.connected_before = true;
         history.not_before = None;
         self.failures.store(0, Ordering::Release);

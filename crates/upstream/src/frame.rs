@@ -79,6 +79,11 @@ impl Frames {
         self.request(id, "tools/list", &params)
     }
 
+    /// Modern: what used to be announced to everybody is announced to who asks.
+    pub(crate) fn listen(&self, id: u64) -> Bytes {
+        self.request(id, "subscriptions/listen", br#""notifications":{"toolsListChanged":true}"#)
+    }
+
     pub(crate) fn cancelled(id: u64) -> Bytes {
         let text = format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
@@ -141,6 +146,7 @@ mod tests {
                 frames.list_tools(3, None),
                 frames.list_tools(4, Some("")),
                 frames.list_tools(5, Some("a\"\n")),
+                frames.listen(7),
                 Frames::initialized(),
                 Frames::cancelled(6),
             ] {

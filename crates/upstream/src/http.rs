@@ -4,6 +4,8 @@
 //! expire; and hanging up means nothing to it, so giving up is said in a notification. A modern server knows no
 //! session, wants to see method and tool in headers, and understands hanging up (PRO-67).
 
+mod listening;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use portcullis_core::jsonrpc::{self, Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
 use portcullis_governance::endpoint::HttpEndpoint;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::event::{Events, UpstreamEvent};
@@ -35,7 +38,10 @@ const COURTESY: Duration = Duration::from_secs(2);
 
 /// A server behind a URL.
 #[derive(Debug)]
-pub(crate) struct HttpLink(Arc<Inner>);
+pub(crate) struct HttpLink {
+    inner: Arc<Inner>,
+    listener: Mutex<Option<AbortHandle>>,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -69,7 +75,7 @@ impl HttpLink {
         let host = url.host_str().unwrap_or_default();
         let host = url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"));
         let path = url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
-        Ok(Self(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             pool,
             host: HeaderValue::from_str(&host).map_err(unusable)?,
             path,
@@ -78,20 +84,21 @@ impl HttpLink {
             open: AtomicBool::new(true),
             calls: Mutex::default(),
             idle: Notify::new(),
-        })))
+        });
+        Ok(Self { inner, listener: Mutex::default() })
     }
 
     /// From here on requests are made in the manner of this era and revision. A session, if the server gave one,
     /// was noted when it came.
     pub(crate) fn agree(&self, era: Era, version: &'static str) {
-        let mut manner = lock(&self.0.manner);
+        let mut manner = lock(&self.inner.manner);
         manner.era = Some(era);
         manner.version = Some(HeaderValue::from_static(version));
     }
 
     /// Forgets what was agreed, to begin again.
     pub(crate) fn begin(&self, era: Era) {
-        *lock(&self.0.manner) = Manner { era: Some(era), ..Manner::default() };
+        *lock(&self.inner.manner) = Manner { era: Some(era), ..Manner::default() };
         if era == Era::Modern {
             self.agree(era, crate::era::MODERN_REVISION);
         }
@@ -101,41 +108,41 @@ impl HttpLink {
         if !self.is_open() {
             return Answer::unavailable("the connection is closed", false);
         }
-        let mut call = Call::begin(&self.0, exchange.id);
+        let mut call = Call::begin(&self.inner, exchange.id);
         let answer = tokio::select! {
             biased;
-            answer = self.0.ask(exchange) => answer,
+            answer = self.inner.ask(exchange) => answer,
             () = cancel.cancelled() => return Answer::failed(TransmitFailure::Cancelled),
             () = tokio::time::sleep(exchange.timeout) => return Answer::failed(TransmitFailure::Timeout),
         };
         call.answered = true;
         if matches!(answer, Answer::SessionExpired) {
-            self.0.open.store(false, Ordering::Release);
+            self.inner.open.store(false, Ordering::Release);
         }
         answer
     }
 
     pub(crate) async fn notify(&self, bytes: Bytes) {
-        let _ = timeout(COURTESY, self.0.tell(bytes)).await;
+        let _ = timeout(COURTESY, self.inner.tell(bytes)).await;
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.0.open.load(Ordering::Acquire)
+        self.inner.open.load(Ordering::Acquire)
     }
 
     /// Takes requests again after the session was renewed.
     pub(crate) fn reopen(&self) {
-        self.0.open.store(true, Ordering::Release);
+        self.inner.open.store(true, Ordering::Release);
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        *lock(&self.0.calls)
+        *lock(&self.inner.calls)
     }
 
     pub(crate) async fn close(&self, drain: Duration) {
         let idle = async {
             loop {
-                let notified = self.0.idle.notified();
+                let notified = self.inner.idle.notified();
                 if self.in_flight() == 0 {
                     return;
                 }
@@ -143,13 +150,20 @@ impl HttpLink {
             }
         };
         let _ = timeout(drain, idle).await;
-        self.0.open.store(false, Ordering::Release);
-        let session = lock(&self.0.manner).session.clone();
+        self.inner.open.store(false, Ordering::Release);
+        self.stop_listening();
+        let session = lock(&self.inner.manner).session.clone();
         if session.is_some() {
-            let farewell = self.0.request(Method::DELETE, Bytes::new(), None);
-            let _ = timeout(COURTESY, self.0.pool.send(farewell)).await;
+            let farewell = self.inner.request(Method::DELETE, Bytes::new(), None);
+            let _ = timeout(COURTESY, self.inner.pool.send(farewell)).await;
         }
-        self.0.pool.clear();
+        self.inner.pool.clear();
+    }
+}
+
+impl Drop for HttpLink {
+    fn drop(&mut self) {
+        self.stop_listening();
     }
 }
 
@@ -322,8 +336,16 @@ impl Inner {
             self.events.violation("an event that is not a JSON-RPC message");
             return None;
         };
+        if let Kind::Response { .. } = message.kind() {
+            return self.message(data, exchange);
+        }
+        self.beside(&message);
+        None
+    }
+
+    /// Something that answers nothing of ours.
+    fn beside(self: &Arc<Self>, message: &Message<'_>) {
         match message.kind() {
-            Kind::Response { .. } => return self.message(data, exchange),
             Kind::Request { id, method } => {
                 let reply = if method == "ping" {
                     jsonrpc::result_response(id, b"{}")
@@ -338,9 +360,9 @@ impl Inner {
                 self.events.emit(UpstreamEvent::ListChanged);
             }
             Kind::Notification { .. } => {}
+            Kind::Response { .. } => self.events.emit(UpstreamEvent::UnknownId),
             Kind::Invalid => self.events.violation("a message that is no request, notification or response"),
         }
-        None
     }
 
     /// The outcome in a response to `exchange`. An error may come without an id: the server could not read one.

@@ -15,7 +15,7 @@
 //! | `frame` | the exact bytes of our messages |
 //! | `pending` | who waits for which answer |
 //! | `stdio`, `process`, `last_words` | a child process: lines in, lines out, and its end |
-//! | `http`, `pool`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events |
+//! | `http`, `pool`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events; and listening |
 //! | [`event`] | what a server does unasked |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
 //!

@@ -12,11 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::event::Events;
-use crate::frame::Frames;
+use crate::frame::{Frames, fresh_id};
 use crate::greeting::Probe;
 use crate::link::{Answer, Exchange, Link};
 use crate::snapshot;
-use crate::{Greeting, Settings, Snapshot, UpstreamError};
+use crate::{Era, Greeting, Settings, Snapshot, UpstreamError};
 
 /// A server that was greeted and takes calls. It stays valid as a value when the server goes away; calls then fail,
 /// and [`is_alive`](Live::is_alive) says so.
@@ -90,6 +90,27 @@ impl Live {
     /// Asks the server for everything it lists, each page under a probe permit of its own.
     pub async fn snapshot(&self) -> Result<Snapshot, UpstreamError> {
         snapshot::take(self.probe(), &self.link, &self.greeting, &self.events, self.greeted).await
+    }
+
+    /// Has changes of the list announced, where the server does not do so by itself.
+    pub(crate) async fn listen(&self) {
+        if !self.greeting.announces_changes() {
+            return;
+        }
+        match &self.link {
+            // A legacy child announces unasked.
+            Link::Stdio(_) if self.greeting.era == Era::Legacy => {}
+            Link::Stdio(link) => {
+                if self.authority.authorise(&self.server, "subscriptions/listen").await.is_ok() {
+                    let id = fresh_id();
+                    link.subscribe(id, self.frames.listen(id));
+                }
+            }
+            Link::Http(link) => {
+                let frames = (self.greeting.era == Era::Modern).then(|| self.frames.clone());
+                link.listen(self.server.clone(), Arc::clone(&self.authority), frames);
+            }
+        }
     }
 
     pub(crate) async fn close(&self, drain: Duration) {

@@ -34,14 +34,30 @@ pub struct Greeting {
     pub capabilities: Box<RawValue>,
 }
 
+#[derive(Deserialize)]
+struct Capabilities {
+    #[serde(default)]
+    tools: Option<ToolCapabilities>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolCapabilities {
+    #[serde(default)]
+    list_changed: bool,
+}
+
 impl Greeting {
     fn has_tools(&self) -> bool {
-        #[derive(Deserialize)]
-        struct Capabilities<'a> {
-            #[serde(borrow, default)]
-            tools: Option<&'a RawValue>,
-        }
-        serde_json::from_str(self.capabilities.get()).is_ok_and(|it: Capabilities<'_>| it.tools.is_some())
+        self.tool_capabilities().is_some()
+    }
+
+    pub(crate) fn announces_changes(&self) -> bool {
+        self.tool_capabilities().is_some_and(|tools| tools.list_changed)
+    }
+
+    fn tool_capabilities(&self) -> Option<ToolCapabilities> {
+        serde_json::from_str::<Capabilities>(self.capabilities.get()).ok()?.tools
     }
 }
 

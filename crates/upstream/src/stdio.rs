@@ -4,7 +4,7 @@
 //! never waiting itself: a slow caller cannot hold up another. One writes, putting whatever has queued up
 //! meanwhile into a single write. One keeps its last words. One waits for its end, and brings it about when told.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -47,6 +47,8 @@ struct Desk {
     pending: Pending,
     outbox: mpsc::Sender<Bytes>,
     events: Events,
+    /// A request that stays open and whose answer, if it ever comes, only says that it is over.
+    subscription: OnceLock<u64>,
 }
 
 impl StdioLink {
@@ -66,7 +68,8 @@ impl StdioLink {
         let (closing, close) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let words = LastWords::default();
-        let desk = Arc::new(Desk { pending: Pending::default(), outbox, events });
+        let desk =
+            Arc::new(Desk { pending: Pending::default(), outbox, events, subscription: OnceLock::new() });
         tokio::spawn(words.clone().record(stderr));
         tokio::spawn(write(stdin, frames, close.clone()));
         let reader = tokio::spawn(read(stdout, Arc::clone(&desk), closing.clone()));
@@ -98,6 +101,13 @@ impl StdioLink {
 
     pub(crate) fn notify(&self, bytes: Bytes) {
         let _ = self.desk.outbox.try_send(bytes);
+    }
+
+    /// Sends the one request that is not waited for.
+    pub(crate) fn subscribe(&self, id: u64, bytes: Bytes) {
+        if self.desk.subscription.set(id).is_ok() {
+            self.notify(bytes);
+        }
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -240,7 +250,10 @@ impl Desk {
                     Ok(result) => Ok(line.slice_ref(result.get().as_bytes())),
                     Err(error) => Err(line.slice_ref(error.get().as_bytes())),
                 };
-                self.answer(id.get().parse().ok(), |limit| within(limit, outcome));
+                let id = id.get().parse().ok();
+                if id.is_none() || id != self.subscription.get().copied() {
+                    self.answer(id, |limit| within(limit, outcome));
+                }
             }
             Kind::Request { id, method: "ping" } => {
                 let _ = self.outbox.try_send(jsonrpc::result_response(id, b"{}").into());

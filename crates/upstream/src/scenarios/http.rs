@@ -204,3 +204,24 @@ async fn plain_http_goes_to_this_machine_and_https_is_refused_for_now() {
     connection.ready().await.unwrap();
     connection.close().await;
 }
+
+#[tokio::test]
+async fn a_changed_list_is_announced_over_http_in_both_eras() {
+    for revision in ["legacy", "modern"] {
+        let scene = Scene::new();
+        let spy = scene.http_spy(revision);
+        let connection = scene.connection(spy.endpoint(), Settings::default());
+        let mut events = connection.events();
+        connection.ready().await.unwrap();
+        scene
+            .wait_for("a listener", |line| {
+                line["method"] == "subscriptions/listen" || line["http_method"] == "GET"
+            })
+            .await;
+        // The spy announces once per content of its file, to whoever listens by then.
+        scene.switch(&json!({"list_changed": true}));
+        event(&mut events, |event| matches!(event, UpstreamEvent::ListChanged)).await;
+        assert_eq!(connection.status().in_flight, 0, "listening holds up nobody");
+        connection.close().await;
+    }
+}

@@ -243,12 +243,14 @@ async fn what_a_server_asks_is_refused_and_reported() {
 }
 
 #[tokio::test]
-async fn a_changed_list_is_announced() {
-    let scene = Scene::new();
-    let connection = scene.stdio("legacy");
-    let mut events = connection.events();
-    connection.ready().await.unwrap();
-    scene.switch(&json!({"list_changed": true}));
-    event(&mut events, |event| matches!(event, UpstreamEvent::ListChanged)).await;
-    connection.close().await;
+async fn a_changed_list_is_announced_in_both_eras() {
+    for revision in ["legacy", "modern"] {
+        let scene = Scene::new();
+        let connection = scene.stdio(revision);
+        let mut events = connection.events();
+        connection.ready().await.unwrap();
+        scene.switch(&json!({"list_changed": true}));
+        event(&mut events, |event| matches!(event, UpstreamEvent::ListChanged)).await;
+        connection.close().await;
+    }
 }
