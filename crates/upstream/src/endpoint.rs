@@ -31,7 +31,7 @@ pub struct StdioEndpoint {
 }
 
 impl Endpoint {
-    /// A program without pins, for a server that is only being looked at.
+    /// Where a transport leads; `pins` are compared before each start, and none are for a server only looked at.
     pub fn of_transport(transport: &Transport, pins: &[Pin]) -> Self {
         match transport {
             Transport::Stdio { process } => Self::Stdio(StdioEndpoint {
