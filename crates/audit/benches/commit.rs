@@ -16,27 +16,26 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const ONE_CALLER: usize = 400;
 const MANY: usize = 64;
-const EACH_OF_MANY: usize = 200;
+const EACH_OF_MANY: usize = 400;
 
 fn main() {
     // Beside the build, which is on a real disk; a temporary folder may be memory.
     let dir = tempfile::tempdir_in(option_env!("CARGO_TARGET_TMPDIR").unwrap_or(".")).expect("a folder");
+    let started = Instant::now();
     let log = AuditLog::open(Options::new(dir.path().join("audit"), dir.path().join("kek"))).expect("a log");
+    println!("beginning a log: {:.0?}", started.elapsed());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime");
     // `cargo bench --bench commit -- cpu` leaves out the waiting.
     let only_cpu = std::env::args().any(|argument| argument == "cpu");
     for with_evidence in [false, true].into_iter().filter(|_| !only_cpu) {
         let what = if with_evidence { "1 KiB record + 4 KiB evidence" } else { "1 KiB record" };
-        one_caller(&log, with_evidence, 50);
-        let bare = bare_syscalls(dir.path(), with_evidence);
-        let single = one_caller(&log, with_evidence, ONE_CALLER);
+        runtime.block_on(one_caller(&log, with_evidence, 50));
+        let (bare, single) = bare_and_single(dir.path(), &log, with_evidence, &runtime);
         let alone = ONE_CALLER as f64 / single.iter().sum::<Duration>().as_secs_f64();
         let syncs = log.stats().segment_syncs;
         let started = Instant::now();
-        std::thread::scope(|scope| {
-            for _ in 0..MANY {
-                scope.spawn(|| one_caller(&log, with_evidence, EACH_OF_MANY));
-            }
-        });
+        runtime.block_on(many_callers(&log, with_evidence));
         let commits = (MANY * EACH_OF_MANY) as f64;
         let together = commits / started.elapsed().as_secs_f64();
         let syncs = (log.stats().segment_syncs - syncs) as f64;
@@ -50,7 +49,7 @@ fn main() {
         let ratio = p50.as_secs_f64() / floor.as_secs_f64();
         println!("  P-3 p50 of commit vs pwrite+fdatasync: {ratio:.2}x ({p50:.0?} vs {floor:.0?})");
     }
-    cpu_per_call(&log);
+    cpu_per_call(&log, &runtime);
 }
 
 /// An event whose record is about a KiB long.
@@ -70,28 +69,43 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len.div_ceil(32)).flat_map(digest).take(len).collect()
 }
 
-fn one_caller(log: &AuditLog, with_evidence: bool, commits: usize) -> Vec<Duration> {
+async fn one_caller(log: &AuditLog, with_evidence: bool, commits: usize) -> Vec<Duration> {
     let noise = noise(4096);
-    let timed = (0..commits).map(|_| {
+    let mut times = Vec::with_capacity(commits);
+    for _ in 0..commits {
         let started = Instant::now();
-        log.commit_blocking(vec![event(with_evidence, &noise)]).expect("durable");
-        started.elapsed()
-    });
-    timed.collect()
+        log.commit(vec![event(with_evidence, &noise)]).await.expect("durable");
+        times.push(started.elapsed());
+    }
+    times
 }
 
-/// The same bytes written and synced without anything else; P-3 counts one sync also when there is evidence.
-fn bare_syscalls(dir: &std::path::Path, with_evidence: bool) -> Vec<Duration> {
+async fn many_callers(log: &AuditLog, with_evidence: bool) {
+    let caller = |log: AuditLog| async move { one_caller(&log, with_evidence, EACH_OF_MANY).await.len() };
+    let callers: Vec<_> = (0..MANY).map(|_| tokio::spawn(caller(log.clone()))).collect();
+    for caller in callers {
+        caller.await.expect("no panic");
+    }
+}
+
+/// One commit after the other, and in turn with them the same bytes written and synced without anything else: a
+/// disk is faster at times, and both must see the same times. P-3 counts one sync also when there is evidence.
+fn bare_and_single(
+    dir: &std::path::Path,
+    log: &AuditLog,
+    with_evidence: bool,
+    runtime: &tokio::runtime::Runtime,
+) -> (Vec<Duration>, Vec<Duration>) {
     let len = if with_evidence { 1024 + 4096 } else { 1024 };
     let file = File::create(dir.join("bare")).expect("a file");
-    file.write_all_at(&vec![0; len * (ONE_CALLER + 1)], 0).and_then(|()| file.sync_all()).expect("zeros");
+    file.write_all_at(&vec![0; len * ONE_CALLER], 0).and_then(|()| file.sync_all()).expect("zeros");
     let bytes = noise(len);
-    let timed = (0..ONE_CALLER).map(|n| {
+    let one_of_each = |n: usize| {
         let started = Instant::now();
         file.write_at(&bytes, (n * len) as u64).and_then(|_| file.sync_data()).expect("durable");
-        started.elapsed()
-    });
-    timed.collect()
+        (started.elapsed(), runtime.block_on(one_caller(log, with_evidence, 1))[0])
+    };
+    (0..ONE_CALLER).map(one_of_each).unzip()
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
@@ -101,9 +115,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 
 /// CPU of the whole process for what a governed call records: nine records and four small objects, in an
 /// append and two commits, 64 tasks at once so that turns are shared as they would be under load.
-fn cpu_per_call(log: &AuditLog) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.expect("a runtime");
+fn cpu_per_call(log: &AuditLog, runtime: &tokio::runtime::Runtime) {
     let calls = |tasks: usize, each: u64| {
         let before = cpu();
         runtime.block_on(async {

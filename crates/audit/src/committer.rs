@@ -150,6 +150,7 @@ impl Committer {
 
     /// Commits until the queue is closed and empty, or until something fails.
     pub(crate) fn run(mut self) {
+        let _refuse_if_this_panics = Fuse(self.shared.clone());
         let mut parcels = Vec::new();
         while self.shared.queue.take(&mut parcels) {
             if !self.group_delay.is_zero() {
@@ -332,6 +333,17 @@ impl Committer {
     }
 }
 
+/// A defect in the committer must not leave callers queueing for nobody.
+struct Fuse(Arc<Shared>);
+
+impl Drop for Fuse {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.queue.block(&AuditBlocked::new("the audit committer failed; restart the gateway"));
+        }
+    }
+}
+
 /// How many of the parcels go into the next turn: at least one.
 fn turn_len(parcels: &[Parcel]) -> usize {
     let (mut records, mut bytes) = (0, 0);
@@ -355,5 +367,26 @@ impl crate::event::Sealer for NoEvidence {
         _: &[u8],
     ) -> Result<EvidenceRef, String> {
         Err("the committer has no evidence of its own".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_committer_that_panics_leaves_the_log_blocked_and_not_waiting() {
+        // AUD-3
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
+        let panicked = std::thread::spawn(move || {
+            let _fuse = Fuse(theirs);
+            panic!("a defect");
+        });
+        assert!(panicked.join().is_err());
+        assert!(shared.queue.blocked().is_some());
+        let parcel = Parcel { trail: Trail::default(), objects: Vec::new(), waiter: Waiter::Nobody };
+        assert!(shared.queue.push(parcel).is_err());
+        drop(Fuse(Arc::new(Shared::default())));
     }
 }

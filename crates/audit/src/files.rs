@@ -5,6 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rustix::fs::OFlags;
 
@@ -63,14 +66,22 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), AuditError> {
 
 /// Creates a file of `len` zeros that are really on the disk (AUD-17). Overwriting them later changes no
 /// metadata, so its sync needs no journal commit; a sparse or merely reserved file would need one each time.
-pub(crate) fn preallocate(path: &Path, len: u64) -> Result<File, AuditError> {
-    static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
+///
+/// The zeros go out in pieces, each synced before the next and, unless there is `hurry`, followed by a rest as
+/// long as it took: a commit's own few bytes would otherwise queue behind all of them.
+fn preallocate(path: &Path, len: u64, hurry: &AtomicBool) -> Result<File, AuditError> {
+    static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
     let file = private().read(true).write(true).create(true).truncate(true).open(path).at(path)?;
     let mut offset = 0;
     while offset < len {
-        let chunk = ZEROS.len().min((len - offset) as usize);
-        file.write_all_at(&ZEROS[..chunk], offset).at(path)?;
-        offset += chunk as u64;
+        let piece = ZEROS.len().min((len - offset) as usize);
+        let started = Instant::now();
+        file.write_all_at(&ZEROS[..piece], offset).at(path)?;
+        offset += piece as u64;
+        if !hurry.load(Ordering::Relaxed) {
+            file.sync_data().at(path)?;
+            std::thread::sleep(started.elapsed());
+        }
     }
     file.sync_all().at(path)?;
     Ok(file)
@@ -80,19 +91,21 @@ pub(crate) fn preallocate(path: &Path, len: u64) -> Result<File, AuditError> {
 pub(crate) struct Spare {
     path: PathBuf,
     making: Option<std::thread::JoinHandle<Result<(File, u64), AuditError>>>,
+    hurry: Arc<AtomicBool>,
 }
 
 impl Spare {
     /// Spares of this name lie at `path` until they are used.
     pub(crate) fn at(path: PathBuf) -> Self {
-        Self { path, making: None }
+        Self { path, making: None, hurry: Arc::default() }
     }
 
     /// Begins to make one of `len` bytes, unless one is being made or already made.
     pub(crate) fn prepare(&mut self, len: u64) {
         if self.making.is_none() {
-            let path = self.path.clone();
-            let make = move || make_spare(&path, len).map(|file| (file, len));
+            self.hurry = Arc::default();
+            let (path, hurry) = (self.path.clone(), self.hurry.clone());
+            let make = move || make_spare(&path, len, &hurry).map(|file| (file, len));
             self.making = std::thread::Builder::new().name("audit-spare".into()).spawn(make).ok();
         }
     }
@@ -106,12 +119,11 @@ impl Spare {
         otherwise: u64,
         head: &[u8],
     ) -> Result<(File, u64), AuditError> {
-        let made = self.making.take().and_then(|making| making.join().ok());
-        let (file, size) = match made {
+        let (file, size) = match self.finish() {
             Some(Ok((file, size))) if size >= len => (file, size),
             _ => {
                 let size = otherwise.max(len);
-                (make_spare(&self.path, size)?, size)
+                (make_spare(&self.path, size, &AtomicBool::new(true))?, size)
             }
         };
         if !head.is_empty() {
@@ -121,18 +133,22 @@ impl Spare {
         rename(&self.path, to)?;
         Ok((file, size))
     }
+
+    /// Waits for the one being made, which from now on takes no rests.
+    fn finish(&mut self) -> Option<Result<(File, u64), AuditError>> {
+        self.hurry.store(true, Ordering::Relaxed);
+        self.making.take().and_then(|making| making.join().ok())
+    }
 }
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        if let Some(making) = self.making.take() {
-            let _ = making.join();
-        }
+        let _ = self.finish();
     }
 }
 
 /// Makes a spare, or takes the one an earlier run left: it has its name only since all of it is on the disk.
-fn make_spare(path: &Path, len: u64) -> Result<File, AuditError> {
+fn make_spare(path: &Path, len: u64, hurry: &AtomicBool) -> Result<File, AuditError> {
     if let Ok(file) = open_rw(path)
         && file.metadata().is_ok_and(|metadata| metadata.len() == len)
     {
@@ -141,7 +157,7 @@ fn make_spare(path: &Path, len: u64) -> Result<File, AuditError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
-    let file = preallocate(&new, len)?;
+    let file = preallocate(&new, len, hurry)?;
     rename(&new, path)?;
     Ok(file)
 }

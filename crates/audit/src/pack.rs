@@ -19,8 +19,8 @@ use crate::layout::Layout;
 use crate::seal::{self, OBJECT_HEAD, ObjectHead};
 
 /// A class's first pack is small, because many gateways live short; the following ones are not.
-const FIRST_PACK: u64 = 1 << 20;
-const PACK: u64 = 16 << 20;
+const FIRST_PACK: u64 = 4 << 20;
+const PACK: u64 = 32 << 20;
 
 /// An object on its way to its pack.
 #[derive(Debug)]
@@ -154,7 +154,7 @@ impl Pack {
         self.file.write_all_at(&self.pending, self.offset).at(&self.path)?;
         self.offset += self.pending.len() as u64;
         self.pending.clear();
-        self.pending.shrink_to(PACK as usize);
+        self.pending.shrink_to(FIRST_PACK as usize);
         Ok(())
     }
 

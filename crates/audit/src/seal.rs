@@ -10,10 +10,13 @@
 //! The flags are not in the associated data. A flipped one cannot go unnoticed for all that: the record, which
 //! is hashed, has the plaintext's length, and a compressed form is a fifth shorter.
 
+use std::cell::RefCell;
+
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, Key, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 use portcullis_core::{LogId, ProposalId, Sha256Digest};
 use rand::RngExt as _;
+use zstd::bulk::Compressor;
 
 use crate::evidence::Role;
 
@@ -113,10 +116,14 @@ pub(crate) fn open(
 
 /// The compressed form if it saves a fifth.
 fn compress(plaintext: &[u8]) -> Option<Vec<u8>> {
+    thread_local! {
+        // Making one costs several times what using it does.
+        static COMPRESSOR: RefCell<Option<Compressor<'static>>> = RefCell::new(Compressor::new(LEVEL).ok());
+    }
     if plaintext.len() < TRY_COMPRESSION_FROM {
         return None;
     }
-    let shorter = zstd::bulk::compress(plaintext, LEVEL).ok()?;
+    let shorter = COMPRESSOR.with_borrow_mut(|compressor| compressor.as_mut()?.compress(plaintext).ok())?;
     (shorter.len() <= plaintext.len() / 5 * 4).then_some(shorter)
 }
 

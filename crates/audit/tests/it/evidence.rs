@@ -38,7 +38,7 @@ fn what_went_in_comes_out_and_nothing_of_it_can_be_read_on_the_disk() {
         (0..=255).cycle().take(200_000).collect(),
         // Larger than a first pack.
         canary
-            .repeat(200_000)
+            .repeat(320_000)
             .into_bytes()
             .into_iter()
             .enumerate()
@@ -113,7 +113,7 @@ fn packs_fill_up_and_are_followed_by_others() {
             .collect()
     };
     let mut expected = Vec::new();
-    for n in 0..6 {
+    for n in 0..16 {
         let bytes = noise(n);
         log.append(vec![with(RetentionClass::Hold, Role::Response, &bytes)]).unwrap();
         expected.push(bytes);
