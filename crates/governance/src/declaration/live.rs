@@ -135,7 +135,7 @@ pub fn compare(declaration: &Declaration, live: &LiveSurface) -> Difference {
             changed("definition");
             continue;
         };
-        if !same(&declared.parameters, &found.input_schema) {
+        if !same(&declared.parameters, &closed(found.input_schema)) {
             changed("inputSchema");
         }
         let output_agrees = match (&declared.output.schema, &found.output_schema) {
@@ -171,6 +171,17 @@ pub fn drift(accepted: &LiveSurface, live: &LiveSurface) -> Difference {
         }
     }
     difference
+}
+
+/// Few real servers close their schemas, and rule 6 wants them closed. So the operator declares the live schema
+/// with `additionalProperties: false` at its root: stricter than what the server lists, equal in everything else.
+fn closed(mut schema: Value) -> Value {
+    if let Some(root) = schema.as_object_mut() {
+        if !root.contains_key("additionalProperties") && !root.contains_key("unevaluatedProperties") {
+            root.insert("additionalProperties".into(), Value::Bool(false));
+        }
+    }
+    schema
 }
 
 fn same(a: &Value, b: &Value) -> bool {

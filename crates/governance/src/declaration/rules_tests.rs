@@ -295,6 +295,15 @@ fn rule_8_wants_the_live_server_to_equal_the_file() {
 }
 
 #[test]
+fn a_schema_the_server_leaves_open_is_declared_closed() {
+    let mut tools = live();
+    tools[0] = tools[0].replace("\"additionalProperties\":false,", "");
+    assert!(accept_against(GOOD, &tools).is_ok());
+    tools[0] = tools[0].replace("\"required\"", "\"additionalProperties\":true,\"required\"");
+    assert_eq!(accept_against(GOOD, &tools).map(|_| ()).unwrap_err()[0].rule, 8);
+}
+
+#[test]
 fn rule_9_refuses_what_this_build_cannot_govern() {
     assert_eq!(rejected("surface: static", "surface: dynamic").rule, 2);
     assert_eq!(rejected("credentials: []", "credentials: [issues.read]").rule, 9);

@@ -1,0 +1,385 @@
+//! A gateway in a folder of its own, the spy behind it, and an agent in front.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Nothing here takes this long; a test that waits longer has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A program of the workspace, beside this test in the target folder or where PORTCULLIS_BIN_DIR says.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let folder = std::env::var_os("PORTCULLIS_BIN_DIR").map_or_else(
+        || std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned(),
+        PathBuf::from,
+    );
+    let path = folder.join(name);
+    assert!(
+        path.exists(),
+        "{} is missing; run `cargo build -p {name}`, or `cargo xtask test`",
+        path.display()
+    );
+    path
+}
+
+/// Waits until `probe` finds something.
+pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = probe() {
+            return found;
+        }
+        assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A home folder. Under the target folder, because what Portcullis runs may lie in no world-writable place.
+pub(crate) struct Home {
+    dir: TempDir,
+}
+
+impl Home {
+    pub(crate) fn new(config: &str) -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        fs::create_dir(dir.path().join("home")).unwrap();
+        fs::write(dir.path().join("home/portcullis.toml"), config).unwrap();
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.dir.path().join("home")
+    }
+
+    /// A place beside the home, for a test's own files.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command.arg("--home").arg(self.path()).env_remove("PORTCULLIS_FAILPOINTS").stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
+        self.command().args(args).output().unwrap()
+    }
+
+    /// Runs a command that must succeed and answers in JSON.
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
+        let output = self.command().args(["--output", "json"]).args(args).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// Runs a command that must fail: its exit code and its error.
+    pub(crate) fn fails(&self, args: &[&str]) -> (i32, Value) {
+        let output = self.command().args(["--output", "json"]).args(args).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let error: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{args:?}: {text}"));
+        (output.status.code().unwrap(), error["error"].clone())
+    }
+
+    pub(crate) fn serve(&self) -> Daemon {
+        self.serve_with("")
+    }
+
+    /// Starts the gateway, with failpoints armed.
+    pub(crate) fn serve_with(&self, failpoints: &str) -> Daemon {
+        let ready = self.beside("ready.json");
+        let _ = fs::remove_file(&ready);
+        let mut command = self.command();
+        command.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
+        if !failpoints.is_empty() {
+            command.env("PORTCULLIS_FAILPOINTS", failpoints);
+        }
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut daemon = Daemon { child, address: String::new() };
+        let text = eventually("the gateway to be ready", || {
+            assert!(daemon.child.try_wait().unwrap().is_none(), "the gateway ended: {}", daemon.stderr());
+            fs::read_to_string(&ready).ok()
+        });
+        let url = serde_json::from_str::<Value>(&text).unwrap()["mcp"].as_str().unwrap().to_owned();
+        daemon.address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        daemon
+    }
+
+    /// Grants the next pending approval; returns it.
+    pub(crate) fn grant_next(&self, scope: &str) -> Value {
+        let pending = self.next_pending();
+        let id = pending["approval_id"].as_str().unwrap();
+        self.json(&["approve", "grant", id, "--scope", scope, "--reason", "test", "--yes"])
+    }
+
+    pub(crate) fn next_pending(&self) -> Value {
+        eventually("an approval to be asked for", || {
+            let list = self.json(&["approve", "list", "--status", "pending"]);
+            list.as_array().unwrap().first().cloned()
+        })
+    }
+
+    /// All records of the log.
+    pub(crate) fn log(&self) -> Vec<Value> {
+        self.json(&["audit", "log", "--limit", "100000"]).as_array().unwrap().clone()
+    }
+
+    pub(crate) fn events(&self, name: &str) -> Vec<Value> {
+        self.log().into_iter().filter(|record| record["event"] == name).collect()
+    }
+
+    /// The evidence must be whole, whatever happened.
+    pub(crate) fn verify(&self) {
+        let report = self.json(&["audit", "verify"]);
+        assert_eq!(report["ok"], true, "{report}");
+    }
+}
+
+/// A running gateway; killed when dropped.
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+    pub(crate) address: String,
+}
+
+impl Daemon {
+    fn stderr(&mut self) -> String {
+        let mut text = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            let _ = stderr.read_to_string(&mut text);
+        }
+        text
+    }
+
+    /// SIGTERM, and a clean end.
+    pub(crate) fn stop(mut self) {
+        Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        let status = eventually("the gateway to end", || self.child.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+    }
+
+    /// Waits for a gateway that kills itself at a failpoint.
+    pub(crate) fn wait_for_death(&mut self) {
+        eventually("the gateway to die", || self.child.try_wait().unwrap());
+    }
+
+    /// One HTTP request; status, headers and body.
+    pub(crate) fn http(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<Reply> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut head =
+            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head += &format!("Host: {}\r\n", self.address);
+        }
+        for (name, value) in headers {
+            head += &format!("{name}: {value}\r\n");
+        }
+        stream.write_all(format!("{head}\r\n{body}").as_bytes()).ok()?;
+        Reply::read(stream)
+    }
+
+    pub(crate) fn post(&self, headers: &[(&str, &str)], body: &Value) -> Option<Reply> {
+        let mut all =
+            vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        all.extend_from_slice(headers);
+        self.http("POST", "/mcp", &all, &body.to_string())
+    }
+
+    /// A modern call of a tool, with the arguments as text, so that ill-formed ones can be sent too.
+    pub(crate) fn call_text(&self, tool: &str, arguments: &str) -> Option<Value> {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":{},"arguments":{arguments},"_meta":{}}}}}"#,
+            json!(tool),
+            modern_meta()
+        );
+        let headers = [
+            ("Content-Type", "application/json"),
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", tool),
+        ];
+        self.http("POST", "/mcp", &headers, &body).map(|reply| reply.json())
+    }
+
+    /// A modern call of a tool: the whole JSON-RPC response, or `None` if the gateway died.
+    pub(crate) fn call(&self, tool: &str, arguments: &Value) -> Option<Value> {
+        self.call_text(tool, &arguments.to_string())
+    }
+
+    /// A call whose approval is granted as soon as it is asked for.
+    pub(crate) fn approved_call(&self, home: &Home, tool: &str, arguments: &Value) -> Option<Value> {
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| self.call(tool, arguments));
+            home.grant_next("once");
+            call.join().unwrap()
+        })
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn modern_meta() -> Value {
+    json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    })
+}
+
+/// An HTTP response.
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    fn read(stream: TcpStream) -> Option<Self> {
+        let mut reader = BufReader::new(stream);
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        let status = line.split(' ').nth(1)?.parse().ok()?;
+        let mut headers = Vec::new();
+        loop {
+            line.clear();
+            reader.read_line(&mut line).ok()?;
+            match line.trim_end().split_once(": ") {
+                Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.to_owned())),
+                None => break,
+            }
+        }
+        let mut body = String::new();
+        reader.read_to_string(&mut body).ok()?;
+        Some(Self { status, headers, body })
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{} {:?}", self.status, self.body))
+    }
+}
+
+/// The spy behind a gateway: what it saw, and what it is told to do.
+pub(crate) struct Spy {
+    log: PathBuf,
+    control: PathBuf,
+    pub(crate) workspace: PathBuf,
+    pub(crate) executable: PathBuf,
+}
+
+impl Spy {
+    /// A spy with a program file of its own, so that a test may change it.
+    pub(crate) fn new(home: &Home) -> Self {
+        let executable = home.beside("spyd");
+        fs::copy(program("spyd"), &executable).unwrap();
+        let workspace = home.beside("ws");
+        fs::create_dir_all(&workspace).unwrap();
+        Self { log: home.beside("spy.log"), control: home.beside("spy.json"), workspace, executable }
+    }
+
+    pub(crate) fn declaration(&self) -> String {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/spyd/spyd.yaml");
+        fs::read_to_string(source).unwrap().replace("@WS@", self.workspace.to_str().unwrap())
+    }
+
+    /// The arguments of `mcp add` for this spy with the declaration in `file`.
+    pub(crate) fn add_args(&self, file: &Path) -> Vec<String> {
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let fixed = [
+            "mcp",
+            "add",
+            "spy",
+            "--transport",
+            "stdio",
+            "--server-version",
+            "1.0.0",
+            "--justification",
+            "to be watched",
+        ];
+        let mut args: Vec<String> = fixed.iter().map(|arg| (*arg).to_owned()).collect();
+        args.extend([
+            "--deployment-mode".into(),
+            "local".into(),
+            "--capability-declaration".into(),
+            text(file),
+            "--".into(),
+        ]);
+        args.extend([
+            text(&self.executable),
+            "--log".into(),
+            text(&self.log),
+            "--control".into(),
+            text(&self.control),
+            "--stdio".into(),
+        ]);
+        args
+    }
+
+    /// Registers the honest spy.
+    pub(crate) fn register(&self, home: &Home) -> Value {
+        let file = home.beside("spy.yaml");
+        fs::write(&file, self.declaration()).unwrap();
+        let args = self.add_args(&file);
+        home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Tells the spy to misbehave.
+    pub(crate) fn control(&self, switches: &Value) {
+        fs::write(&self.control, switches.to_string()).unwrap();
+    }
+
+    /// Every frame of a method that reached the spy, as it was received.
+    pub(crate) fn frames(&self, method: &str) -> Vec<String> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        (text.lines())
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .filter(|frame| frame["method"] == method)
+            .map(|frame| frame["raw"].as_str().unwrap_or_default().to_owned())
+            .collect()
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.frames("tools/call").len()
+    }
+
+    /// The processes of this spy that are alive.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+            let runs_us = fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == self.executable);
+            if runs_us {
+                found.push(pid);
+            }
+        }
+        found
+    }
+}
+
+/// A gateway with an honest spy registered behind it.
+pub(crate) fn guarded_spy(config: &str) -> (Home, Spy) {
+    let home = Home::new(config);
+    let spy = Spy::new(&home);
+    spy.register(&home);
+    (home, spy)
+}
