@@ -423,6 +423,9 @@ impl Lifecycle {
         proposal: &mut Proposal,
     ) -> ErrorDocument {
         let fault = error.fault();
+        if fault == Fault::Audit {
+            return blocked(entry.tool.id().short(), &error.to_string());
+        }
         let event = match fault {
             Fault::Mismatch => EventName::McpDeclarationMismatch,
             Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
@@ -507,12 +510,11 @@ fn unknown_tool(name: &str) -> ErrorDocument {
     ErrorDocument::new(ErrorCode::PathNotFound, one_line(name), message).with("code", "MP-FH-002")
 }
 
+/// MP-FH-010. The reason names files of ours: it is for the operator, not for the agent.
 fn blocked(path: &str, reason: &str) -> ErrorDocument {
-    ErrorDocument::fault(
-        Fault::Audit,
-        path,
-        format!("evidence cannot be made durable, so nothing is done: {reason}"),
-    )
+    tracing::error!(reason, "calls are blocked: evidence cannot be made durable");
+    let message = "evidence cannot be made durable, so nothing is done; the operator finds the cause in the gateway's log";
+    ErrorDocument::fault(Fault::Audit, path, message)
 }
 
 fn gauntlet_refusal(error: &GauntletError, entry: &ToolEntry) -> ErrorDocument {

@@ -60,5 +60,5 @@ fn write_definition(out: &mut Vec<u8>, entry: &ToolEntry) {
     let meta = Value::Object(meta).to_string();
     let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("rendered JSON");
     let (name, meta) = (raw(&name), raw(&meta));
-    write_members(out, &members, &[("name", &name), ("_meta", &meta)]);
+    write_members(out, &members, &[("name", Some(&name)), ("_meta", Some(&meta))]);
 }

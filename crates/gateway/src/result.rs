@@ -63,8 +63,9 @@ pub fn member<'a>(members: &Members<'a>, name: &str) -> Option<&'a RawValue> {
     members.0.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
 }
 
-/// Writes an object with `replaced` members standing where they stood, or added at the end.
-pub fn write_members(out: &mut Vec<u8>, members: &Members<'_>, replaced: &[(&str, &RawValue)]) {
+/// Writes an object with some members changed: a value stands where the old one stood, or at the end; `None` leaves
+/// the member out.
+pub fn write_members(out: &mut Vec<u8>, members: &Members<'_>, changes: &[(&str, Option<&RawValue>)]) {
     out.push(b'{');
     let mut first = true;
     let mut put = |out: &mut Vec<u8>, key: &str, value: &str| {
@@ -76,11 +77,16 @@ pub fn write_members(out: &mut Vec<u8>, members: &Members<'_>, replaced: &[(&str
         out.extend_from_slice(value.as_bytes());
     };
     for (key, value) in &members.0 {
-        let value = replaced.iter().find(|(name, _)| key == name).map_or(*value, |(_, value)| *value);
-        put(out, key, value.get());
+        match changes.iter().find(|(name, _)| key == name) {
+            Some((_, None)) => {}
+            Some((_, Some(changed))) => put(out, key, changed.get()),
+            None => put(out, key, value.get()),
+        }
     }
-    for (name, value) in replaced.iter().filter(|(name, _)| member(members, name).is_none()) {
-        put(out, name, value.get());
+    for (name, value) in changes.iter().filter(|(name, _)| member(members, name).is_none()) {
+        if let Some(value) = value {
+            put(out, name, value.get());
+        }
     }
     out.push(b'}');
 }
@@ -99,12 +105,9 @@ pub fn for_client(result: &[u8], era: Era, mark: &Value) -> Vec<u8> {
     let meta = raw(Value::Object(meta).to_string());
     let complete = raw("\"complete\"".into());
     let mut out = Vec::with_capacity(result.len() + 256);
-    match era {
-        Era::Modern if member(&members, "resultType").is_none() => {
-            write_members(&mut out, &members, &[("_meta", &meta), ("resultType", &complete)]);
-        }
-        _ => write_members(&mut out, &members, &[("_meta", &meta)]),
-    }
+    // Only the modern era has result types; what is not complete never gets here (gauntlet).
+    let result_type = (era == Era::Modern).then_some(&*complete);
+    write_members(&mut out, &members, &[("_meta", Some(&meta)), ("resultType", result_type)]);
     out
 }
 
@@ -125,7 +128,7 @@ mod tests {
         assert!(out.starts_with(r#"{"z":1e2,"content":[ {"type":"text","text":"\u00e9 <b>"} ],"x":12345678901234567890,"a":{"k" : 1},"#), "{out}");
         assert!(out.ends_with(r#""_meta":{"io.portcullis/call":{"proposal_id":"P"}}}"#), "{out}");
         assert!(shaped("{}", Era::Modern).contains(r#""resultType":"complete""#));
-        assert!(!shaped("{}", Era::Legacy).contains("resultType"));
+        assert!(!shaped(r#"{"resultType":"complete"}"#, Era::Legacy).contains("resultType"));
     }
 
     #[test]

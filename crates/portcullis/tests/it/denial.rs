@@ -25,15 +25,15 @@ fn step_1_a_tool_nobody_declared_is_not_there() {
     for name in
         ["spy__evil", "spy__Echo", "spy__echo ", "spy__ech\u{43e}", "echo", "a/b@c#d", "", "portcullis_x"]
     {
-        let response = daemon.call_text(name.trim_end_matches('\u{43e}'), "{}");
-        let Some(response) = response else { panic!("{name:?}: no answer") };
-        let (code, error, details) = error_of(&response);
-        assert_eq!((code, error), (-32602, "PATH_NOT_FOUND"), "{name:?}: {response}");
-        assert_eq!(details["code"], "MP-FH-002");
+        let (exit, error) = home.fails(&["call", name]);
+        assert_eq!((exit, &error["code"]), (8, &json!("PATH_NOT_FOUND")), "{name:?}: {error}");
+        assert_eq!(error["details"]["details"]["code"], "MP-FH-002");
     }
-    drop(daemon);
+    let response = daemon.call("spy__evil", &json!({})).unwrap();
+    assert_eq!(error_of(&response).0, -32602, "{response}");
+    daemon.stop();
     assert_eq!(spy.calls(), 0);
-    assert_eq!(home.events("mcp.ungoverned_tool_surface").len(), 8);
+    assert_eq!(home.events("mcp.ungoverned_tool_surface").len(), 9);
     assert!(home.events("permit.issued").is_empty());
     home.verify();
 }
@@ -66,7 +66,7 @@ fn step_2_arguments_that_are_ambiguous_invalid_or_out_of_scope_ask_nobody() {
             "a value leaked: {text}"
         );
     }
-    drop(daemon);
+    daemon.stop();
     assert_eq!(spy.calls(), 0);
     assert_eq!(home.events("proposal.refused").len(), 8);
     assert!(home.events("approval.requested").is_empty());
@@ -106,9 +106,10 @@ fn steps_4_and_9_without_durable_evidence_nothing_is_sent() {
     // AUD-1, AUD-3, MP-FH-010: the disk fails at the intent of the call, and then for good.
     let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
     let probing = home.serve();
-    let commits = probe_commits(&home, &probing);
-    drop(probing);
-    let daemon = home.serve_with(&format!("audit.sync=err(EIO)@{commits}"));
+    approve_widely(&home, &probing);
+    probing.stop();
+    // A start makes system.started durable; the fourth sync is not later than the intent.
+    let daemon = home.serve_with("audit.sync=err(EIO)@4");
     let response = daemon.call("spy__echo", &json!({"text": "x"})).unwrap();
     let (code, error, details) = error_of(&response);
     assert_eq!(
@@ -120,19 +121,17 @@ fn steps_4_and_9_without_durable_evidence_nothing_is_sent() {
     let health = daemon.http("GET", "/health", &[], "").unwrap();
     assert_eq!((health.status, &health.json()["reason"]), (503, &json!("audit_persistence")));
     drop(daemon);
-    assert_eq!(spy.calls(), 1, "only the call that measured");
+    assert_eq!(spy.calls(), 1, "only the call that was approved");
     home.verify();
 }
 
-/// Gives `spy__echo` a wide approval with a first call, and finds out which sync of the next start is the intent.
-fn probe_commits(home: &Home, daemon: &crate::support::Daemon) -> u64 {
+/// Gives `spy__echo` a wide approval with a first call.
+fn approve_widely(home: &Home, daemon: &crate::support::Daemon) {
     std::thread::scope(|scope| {
         let call = scope.spawn(|| daemon.call("spy__echo", &json!({"text": "first"})));
         home.grant_next("until-version-change");
         assert!(call.join().unwrap().unwrap().get("result").is_some());
     });
-    // A start commits system.started; the first call then two probes (discover, list), and its intent.
-    4
 }
 
 #[test]
@@ -247,9 +246,11 @@ fn step_9_a_program_that_changed_is_not_started() {
     let daemon = home.serve();
     let response = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
     assert_eq!(error_of(&response).0, -31009, "{response}");
+    crate::support::eventually("the halt", || {
+        (home.json(&["mcp", "list"])[0]["state"] == "halted").then_some(())
+    });
     drop(daemon);
     assert_eq!(spy.calls(), 0);
-    assert_eq!(home.json(&["mcp", "list"])[0]["state"], "halted");
 }
 
 #[test]
@@ -284,15 +285,20 @@ fn step_10_a_result_that_cannot_be_recorded_is_withheld() {
     // AUD-2, A-8: the effect happened, so the outcome is unknown, and nothing of the result is released.
     let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
     let probing = home.serve();
-    let commits = probe_commits(&home, &probing);
-    drop(probing);
-    let daemon = home.serve_with(&format!("audit.sync=err(EIO)@{}", commits + 1));
-    let response = daemon.call("spy__echo", &json!({"text": "the-withheld-text"})).unwrap();
+    approve_widely(&home, &probing);
+    probing.stop();
+    // The disk fails at one sync after another; the first failure after the frame has left is the result's.
+    let response = (4..12)
+        .map(|sync| {
+            let daemon = home.serve_with(&format!("audit.sync=err(EIO)@{sync}"));
+            daemon.call("spy__echo", &json!({"text": "the-withheld-text"})).unwrap()
+        })
+        .inspect(|response| assert!(!response.to_string().contains("the-withheld-text"), "{response}"))
+        .find(|_| spy.calls() > 1)
+        .expect("one of the syncs is the result's");
     let (code, _, details) = error_of(&response);
     assert_eq!((code, &details["outcome"]), (-31010, &json!("unknown")), "{response}");
-    assert!(!response.to_string().contains("the-withheld-text"));
-    drop(daemon);
-    assert_eq!(spy.calls(), 2, "the call that measured, and this one");
+    assert_eq!(spy.calls(), 2, "the call that was approved, and this one");
     // After a restart the intent is closed as indeterminate, and never retried.
     home.serve().stop();
     assert_eq!(home.events("execution.indeterminate").len(), 1);

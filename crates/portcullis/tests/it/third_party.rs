@@ -35,6 +35,9 @@ fn draft_declaration(identity: &str, version: &str, command: &[String]) -> Strin
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     let mut ask = |id: u64, method: &str, params: Value| {
         use std::io::Write as _;
+        if id == 2 {
+            writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
+        }
         writeln!(stdin, "{}", json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
             .unwrap();
         loop {
@@ -46,7 +49,10 @@ fn draft_declaration(identity: &str, version: &str, command: &[String]) -> Strin
     };
     let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "draft", "version": "1"}});
     ask(1, "initialize", hello);
-    let listed = ask(2, "tools/list", json!({}));
+    // Some servers announce tools only after this, a moment later.
+    ask(2, "ping", json!({}));
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let listed = ask(3, "tools/list", json!({}));
     child.kill().unwrap();
     child.wait().unwrap();
     let tools = listed["tools"].as_array().unwrap().iter().map(|tool| {
