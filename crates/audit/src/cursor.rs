@@ -10,6 +10,7 @@ use crate::files;
 use crate::frame::{self, COMMIT_LEN, Commit, Decoded, FRAME_HEAD, HEADER_LEN, SegmentHeader};
 
 const CHUNK: usize = 256 * 1024;
+static ZEROS: [u8; CHUNK] = [0; CHUNK];
 
 /// What the cursor stepped over.
 #[derive(Debug)]
@@ -123,8 +124,7 @@ impl Cursor {
     /// The end of the last chunk from `from` on that has anything but zeros, less its trailing zeros. Reads the
     /// rest of the file, so it compares whole chunks.
     pub(crate) fn used_end(&self, from: u64) -> Result<u64, AuditError> {
-        static ZEROS: [u8; CHUNK] = [0; CHUNK];
-        let (mut chunk, mut offset, mut used) = (vec![0; CHUNK], from, from);
+        let (mut chunk, mut offset, mut used) = (ZEROS.to_vec(), from, from);
         loop {
             let read = read_at(&self.file, &mut chunk, offset).at(&self.path)?;
             if chunk[..read] != ZEROS[..read] {
@@ -160,7 +160,8 @@ impl Cursor {
         self.buf.drain(..at.min(self.buf.len()));
         self.base = self.offset;
         let have = self.buf.len();
-        self.buf.resize(have + need.max(CHUNK), 0);
+        debug_assert!(need <= CHUNK, "a frame is at most 64 KiB");
+        self.buf.extend_from_slice(&ZEROS);
         let read = read_at(&self.file, &mut self.buf[have..], self.base + have as u64).at(&self.path)?;
         self.buf.truncate(have + read);
         Ok(self.buf.len() >= need)
