@@ -140,7 +140,7 @@ fn a_torn_object_does_not_hide_what_comes_after() {
     log.close();
     let pack = log.dir().join("blobs/standard/20270115-1.pack");
     let mut bytes = std::fs::read(&pack).unwrap();
-    let end = bytes.iter().rposition(|&byte| byte != 0).unwrap() + 1;
+    let end = 8 + u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize;
     bytes[end..end + 60].fill(0xAA);
     bytes[end..end + 4].copy_from_slice(&100u32.to_be_bytes());
     std::fs::write(&pack, bytes).unwrap();
