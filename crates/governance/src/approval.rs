@@ -222,17 +222,23 @@ impl Claim {
         self.approvers
     }
 
+    /// Whether the approval has not been ended since the use was taken.
+    pub(crate) fn stands(&self) -> bool {
+        (self.book.lock().approvals.get(&self.approval))
+            .is_some_and(|entry| entry.approval.state == State::Approved)
+    }
+
     /// The intent is durable: the use is gone.
     pub(crate) fn spend(mut self) {
         self.spent = true;
-        self.book.settle_claim(self.approval);
+        self.book.release_claim(self.approval, 0);
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
         if !self.spent {
-            self.book.give_back(self.approval);
+            self.book.release_claim(self.approval, 1);
         }
     }
 }
@@ -255,6 +261,8 @@ struct Entries {
 #[derive(Debug)]
 struct Entry {
     approval: Approval,
+    /// Uses taken and neither spent nor given back.
+    claims: u64,
     presented: Arc<[u8]>,
     state: watch::Sender<State>,
 }
@@ -308,29 +316,29 @@ impl Book {
         let Entries { approvals, grants, .. } = &mut *entries;
         for key in GrantKey::candidates(request) {
             for id in grants.get(&key).into_iter().flatten() {
-                let Some(Entry { approval, .. }) = approvals.get_mut(id) else { continue };
+                let Some(Entry { approval, claims, .. }) = approvals.get_mut(id) else { continue };
                 if approval.state != State::Approved || approval.uses_left == 0 || approval.expires_at <= now
                 {
                     continue;
                 }
-                approval.uses_left -= 1;
                 let (scope, approvers) = (approval.scope?, approval.decisions.len() as u32);
+                approval.uses_left -= 1;
+                *claims += 1;
                 return Some(Claim { book: self.clone(), approval: *id, scope, approvers, spent: false });
             }
         }
         None
     }
 
-    fn give_back(&self, id: ApprovalId) {
-        if let Some(entry) = self.lock().approvals.get_mut(&id) {
-            entry.approval.uses_left += 1;
-        }
-    }
-
-    fn settle_claim(&self, id: ApprovalId) {
+    /// A claim is over, with `unused` uses given back. The approval is consumed with the last claim on its last
+    /// use; one that was ended meanwhile stays as it was ended.
+    fn release_claim(&self, id: ApprovalId, unused: u64) {
         let mut entries = self.lock();
         let Some(entry) = entries.approvals.get_mut(&id) else { return };
-        if entry.approval.uses_left == 0 {
+        entry.claims -= 1;
+        entry.approval.uses_left += unused;
+        let used_up = entry.claims == 0 && entry.approval.uses_left == 0;
+        if used_up && entry.approval.state == State::Approved {
             entries.finish(id, State::Consumed);
         }
     }
@@ -346,15 +354,15 @@ impl Book {
         presented: Sha256Digest,
         now: Timestamp,
     ) -> Asked {
-        let mut entries = self.lock();
+        let entries = self.lock();
         let key = request_key(request);
-        if let Some(id) = entries.pending.get(&key) {
-            return Asked::Joined(*id);
+        // One that nobody can decide any more is not joined, even if it has not been swept yet.
+        let pending = entries.pending.get(&key).and_then(|id| entries.approvals.get(id));
+        if let Some(Entry { approval, .. }) = pending.filter(|entry| now < entry.approval.expires_at) {
+            return Asked::Joined(approval.approval_id);
         }
-        let denials = entries.denials.entry(key).or_default();
-        denials.retain(|at| now.since(*at) < DENIAL_WINDOW);
-        if denials.len() >= MAX_DENIALS {
-            return Asked::Suppressed { until: denials[denials.len() - 1].after(DENIAL_WINDOW) };
+        if let Some(until) = entries.suppressed_until(&key).filter(|until| now < *until) {
+            return Asked::Suppressed { until };
         }
         let lineage = request.lineage();
         Asked::New(Box::new(Approval {
@@ -395,7 +403,7 @@ impl Book {
             _ => {}
         }
         let state = watch::Sender::new(approval.state);
-        entries.approvals.insert(id, Entry { approval, presented: presented.into(), state });
+        entries.approvals.insert(id, Entry { approval, claims: 0, presented: presented.into(), state });
     }
 
     /// Follows an approval's state.
@@ -514,6 +522,11 @@ impl Book {
             (State::Denied, _) => {
                 entries.pending.remove(&key);
                 let at = decided.decisions.last().map_or(decided.requested_at, |decision| decision.at);
+                // Denials that can no longer suppress anything are forgotten, of other requests too: what
+                // agents ask for must not pile up here.
+                entries
+                    .denials
+                    .retain(|_, times| times.last().is_some_and(|last| at.since(*last) < DENIAL_WINDOW));
                 entries.denials.entry(key).or_default().push(at);
             }
             _ => {}
@@ -555,6 +568,12 @@ impl Book {
 }
 
 impl Entries {
+    /// When asking is possible again, if the last denials came close together.
+    fn suppressed_until(&self, key: &RequestKey) -> Option<Timestamp> {
+        let [first, .., last] = self.denials.get(key)?.last_chunk::<MAX_DENIALS>()?;
+        (last.since(*first) < DENIAL_WINDOW).then(|| last.after(DENIAL_WINDOW))
+    }
+
     fn finish(&mut self, id: ApprovalId, state: State) {
         let Some(entry) = self.approvals.get_mut(&id) else { return };
         let approval = &mut entry.approval;
@@ -564,7 +583,7 @@ impl Entries {
             approval.tool_id.clone(),
             approval.registration_epoch,
         );
-        if approval.state == State::Pending {
+        if self.pending.get(&key) == Some(&id) {
             self.pending.remove(&key);
         }
         if let Some(scope) = approval.scope {
@@ -590,3 +609,7 @@ fn decision(operator: &OperatorProof, reason: &str, now: Timestamp) -> OperatorD
         separation: operator.separation(),
     }
 }
+
+#[cfg(test)]
+#[path = "approval_tests.rs"]
+mod tests;

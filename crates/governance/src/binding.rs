@@ -85,7 +85,8 @@ impl Binding {
         &self.scope
     }
 
-    /// Resolves every argument the binding names. An absent optional argument binds nothing.
+    /// Resolves every argument the binding names. An absent optional argument binds nothing; one of another shape
+    /// than the binding expects is refused, or it would pass unbound.
     pub fn resolve(&self, args: &Value, into: &mut Vec<Resolved>) -> Result<(), OutOfScope> {
         self.walk(args, 0, &mut String::new(), into)
     }
@@ -101,13 +102,15 @@ impl Binding {
         let length = pointer.len();
         match segment {
             Segment::Name(name) => {
-                if let Some(child) = value.get(name) {
+                let members = value.as_object().ok_or_else(|| self.outside(pointer, "must be an object"))?;
+                if let Some(child) = members.get(name) {
                     push_segment(pointer, name);
                     self.walk(child, depth + 1, pointer, into)?;
                 }
             }
             Segment::Each => {
-                for (index, child) in value.as_array().into_iter().flatten().enumerate() {
+                let items = value.as_array().ok_or_else(|| self.outside(pointer, "must be an array"))?;
+                for (index, child) in items.iter().enumerate() {
                     push_segment(pointer, &index.to_string());
                     self.walk(child, depth + 1, pointer, into)?;
                     pointer.truncate(length);
@@ -119,12 +122,15 @@ impl Binding {
     }
 
     fn leaf(&self, value: &Value, pointer: &str, into: &mut Vec<Resolved>) -> Result<(), OutOfScope> {
-        let outside =
-            |problem: String| OutOfScope { pointer: pointer.to_owned(), scope: self.scope.clone(), problem };
-        let text = value.as_str().ok_or_else(|| outside("must be a string to be bound to a scope".into()))?;
-        let resolved = self.reading.resolve(text).map_err(outside)?;
+        let text =
+            value.as_str().ok_or_else(|| self.outside(pointer, "must be a string to be bound to a scope"))?;
+        let resolved = self.reading.resolve(text).map_err(|problem| self.outside(pointer, problem))?;
         into.push(Resolved { param: pointer.to_owned(), resolved, scope: self.scope.clone() });
         Ok(())
+    }
+
+    fn outside(&self, pointer: &str, problem: impl Into<String>) -> OutOfScope {
+        OutOfScope { pointer: pointer.to_owned(), scope: self.scope.clone(), problem: problem.into() }
     }
 }
 
@@ -251,6 +257,15 @@ mod tests {
         let error = resolve(json!({"files": [{"path": "/srv/a"}, {"path": "/etc/b"}]})).unwrap_err();
         assert_eq!(error.pointer, "/files/1/path");
         assert!(!error.to_string().contains("/etc/b"), "no argument value in the text: {error}");
-        assert!(resolve(json!({"files": [{"path": 7}]})).is_err());
+        // Another shape than the binding expects must not slip by unbound (GOV-702).
+        for shape in [
+            json!({"files": [{"path": 7}]}),
+            json!({"files": "/etc/b"}),
+            json!({"files": {"path": "/etc/b"}}),
+            json!({"files": ["/etc/b"]}),
+            json!({"files": [null]}),
+        ] {
+            assert!(resolve(shape.clone()).is_err(), "{shape}");
+        }
     }
 }

@@ -144,16 +144,46 @@ impl Canceller {
 
 /// A permit that passed the eight checks, with its intent durable: one transmission.
 ///
-/// Private fields, no constructor, not `Clone`, not `Deserialize`:
+/// Sending spends it:
 ///
-/// ```compile_fail
-/// fn twice(p: portcullis_governance::boundary::ValidatedPermit) {
-///     let q = p.clone();
+/// ```
+/// use portcullis_governance::boundary::{CancellationSignal, SealedResponse, Transmit, ValidatedPermit};
+/// async fn once(wire: impl Transmit, permit: ValidatedPermit, cancel: CancellationSignal) -> SealedResponse {
+///     wire.transmit(permit, cancel).await
 /// }
 /// ```
 ///
-/// ```compile_fail
-/// let p: portcullis_governance::boundary::ValidatedPermit = serde_json::from_str("{}").unwrap();
+/// so that there is no second time (INV-MP-003), also not by a copy:
+///
+/// ```compile_fail,E0382
+/// use portcullis_governance::boundary::{CancellationSignal, SealedResponse, Transmit, ValidatedPermit};
+/// async fn twice(wire: impl Transmit, permit: ValidatedPermit, cancel: CancellationSignal) -> SealedResponse {
+///     wire.transmit(permit, cancel.clone()).await;
+///     wire.transmit(permit, cancel).await
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// use portcullis_governance::boundary::ValidatedPermit;
+/// fn copy(permit: &ValidatedPermit) -> ValidatedPermit {
+///     ValidatedPermit::clone(permit)
+/// }
+/// ```
+///
+/// Only [`Boundary::admit`] makes one: its fields are private, and it cannot be read from text.
+///
+/// ```compile_fail,E0451
+/// use portcullis_governance::boundary::{ValidatedPermit, WireFrame};
+/// fn resend(permit: ValidatedPermit, frame: WireFrame) -> ValidatedPermit {
+///     ValidatedPermit { frame, ..permit }
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// use portcullis_governance::boundary::ValidatedPermit;
+/// fn read(text: &str) -> ValidatedPermit {
+///     serde_json::from_str(text).unwrap()
+/// }
 /// ```
 #[derive(Debug)]
 pub struct ValidatedPermit {
@@ -247,9 +277,26 @@ pub enum TransmitFailure {
 
 /// A response that nobody can read yet: it has no accessors. [`Boundary::settle`] opens it.
 ///
-/// ```compile_fail
-/// fn peek(sealed: portcullis_governance::boundary::SealedResponse) {
-///     let _ = sealed.outcome;
+/// ```
+/// use portcullis_governance::boundary::{Boundary, ReleasedResponse, SealedResponse};
+/// use portcullis_governance::trail::Trail;
+/// async fn open(boundary: &Boundary, sealed: SealedResponse, trail: &mut Trail) -> Option<ReleasedResponse> {
+///     boundary.settle(sealed, trail).await.ok().map(|(released, _)| released)
+/// }
+/// ```
+///
+/// ```compile_fail,E0616
+/// use portcullis_governance::boundary::{Outcome, SealedResponse};
+/// fn peek(sealed: &SealedResponse) -> &Outcome {
+///     &sealed.outcome
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// use portcullis_governance::boundary::{Outcome, SealedResponse};
+/// fn unseal(sealed: SealedResponse) -> Outcome {
+///     let SealedResponse { outcome, .. } = sealed;
+///     outcome
 /// }
 /// ```
 #[derive(Debug)]
@@ -274,7 +321,25 @@ pub enum ReleasedResponse {
     Failed(TransmitFailure),
 }
 
-/// The validator. It verifies and redeems; it cannot mint.
+/// The validator. It verifies and redeems; it cannot mint, and it does not give out the key with which one could
+/// (GOV-1002).
+///
+/// ```compile_fail,E0599
+/// use portcullis_governance::boundary::Boundary;
+/// use portcullis_governance::permit::Permit;
+/// use portcullis_governance::policy::Authorised;
+/// use portcullis_governance::registry::ServerEntry;
+/// use portcullis_governance::session::Session;
+/// fn mint(boundary: &Boundary, authorised: Authorised<'_>, server: &ServerEntry, session: &Session) -> Permit {
+///     boundary.issue(authorised, server, session)
+/// }
+/// ```
+///
+/// ```compile_fail,E0616
+/// fn steal(boundary: portcullis_governance::boundary::Boundary) {
+///     let _ = boundary.key;
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Boundary {
     key: Arc<PermitKey>,
@@ -382,8 +447,10 @@ impl Boundary {
         require(permit.is_authentic(&self.key, self.replica), Check::Authenticity)?;
 
         let alive = self.clock.now() < body.exp && self.clock.uptime() < permit.deadline();
-        // A policy activation kills issued permits (GOV-801): the state is no longer `issued`.
-        require(alive && registry.policy().version() == body.policy_version, Check::Expiry)?;
+        // A policy activation kills issued permits (GOV-801), and so does the end of the approval behind one
+        // (GOV-906): the state is no longer `issued`.
+        let issued = registry.policy().version() == body.policy_version && permit.approval_stands();
+        require(alive && issued, Check::Expiry)?;
 
         let tool = request.tool();
         let server = registry.owner(tool).ok_or(Check::ToolIdentity)?;
@@ -533,3 +600,7 @@ impl ProbeAuthority for Prober {
         })
     }
 }
+
+#[cfg(test)]
+#[path = "boundary_tests.rs"]
+mod tests;

@@ -41,6 +41,8 @@ pub mod boundary;
 pub mod declaration;
 pub mod endpoint;
 pub mod evidence;
+#[cfg(test)]
+mod fixture;
 pub mod operator;
 pub mod permit;
 pub mod policy;

@@ -24,7 +24,35 @@ use crate::session::Session;
 /// How long a permit lives unless configured otherwise (1 to 300 s).
 pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
-/// Permission to transmit one exact request once. Not `Clone`, not `Deserialize`.
+/// Permission to transmit one exact request once. Not `Clone`, not `Deserialize`; only a [`Mint`] makes one, and only
+/// from an authorised decision (INV-MP-002):
+///
+/// ```
+/// use portcullis_governance::permit::{Mint, Permit};
+/// use portcullis_governance::policy::Decision;
+/// use portcullis_governance::registry::ServerEntry;
+/// use portcullis_governance::session::Session;
+/// fn issue(mint: &Mint, decision: &Decision<'_>, server: &ServerEntry, session: &Session) -> Option<Permit> {
+///     Some(mint.issue(decision.unattended()?, server, session))
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// use portcullis_governance::permit::{Mint, Permit};
+/// use portcullis_governance::policy::Decision;
+/// use portcullis_governance::registry::ServerEntry;
+/// use portcullis_governance::session::Session;
+/// fn issue(mint: &Mint, decision: Decision<'_>, server: &ServerEntry, session: &Session) -> Permit {
+///     mint.issue(decision, server, session)
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// use portcullis_governance::permit::Permit;
+/// fn prolong(permit: Permit) -> Permit {
+///     Permit { deadline: std::time::Duration::MAX, ..permit }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Permit {
     body: PermitBody,
@@ -174,6 +202,11 @@ impl Permit {
     pub(crate) fn is_authentic(&self, key: &PermitKey, replica: LogId) -> bool {
         let expected = Secret::new(key.mac(&self.body));
         self.body.v == 1 && self.body.aud == replica && expected == Secret::new(self.mac)
+    }
+
+    /// Whether the approval it spends, if any, is still one.
+    pub(crate) fn approval_stands(&self) -> bool {
+        self.claim.as_ref().is_none_or(Claim::stands)
     }
 
     pub(crate) fn into_claim(self) -> Option<Claim> {

@@ -184,5 +184,14 @@ fn wire_name(tool: &AcceptedTool, taken: impl Fn(&str) -> bool) -> String {
         return plain;
     }
     let digest = portcullis_core::Sha256Digest::of(tool.id().short().as_bytes()).to_string();
-    format!("{}_{}", &plain[..plain.len().min(57)], &digest[..6])
+    // Six digits can be made to collide by who names the tools; more are taken until the name is free.
+    let shortened = |digits: usize| {
+        let (kept, suffix) = (plain.len().min(63 - digits), &digest[..digits]);
+        format!("{}_{suffix}", &plain[..kept])
+    };
+    (6..63).map(shortened).find(|name| !taken(name)).unwrap_or(digest)
 }
+
+#[cfg(test)]
+#[path = "registry_tests.rs"]
+mod tests;

@@ -34,7 +34,22 @@ pub enum RequestError {
     NotCanonical,
 }
 
-/// A call in canonical form. It exists only for an accepted tool and screened arguments.
+/// A call in canonical form. It exists only for an accepted tool and screened arguments (INV-MP-001): its fields are
+/// private, and so are those of the tool.
+///
+/// ```compile_fail,E0451
+/// use portcullis_governance::request::CanonicalRequest;
+/// fn rewrite(request: CanonicalRequest, document: Vec<u8>) -> CanonicalRequest {
+///     CanonicalRequest { document, ..request }
+/// }
+/// ```
+///
+/// ```compile_fail,E0451
+/// use portcullis_governance::accepted::AcceptedTool;
+/// fn undeclared(tool: AcceptedTool) -> AcceptedTool {
+///     AcceptedTool { bound: true, ..tool }
+/// }
+/// ```
 #[derive(Debug)]
 pub struct CanonicalRequest {
     tool: Arc<AcceptedTool>,
@@ -194,4 +209,14 @@ impl CanonicalRequest {
     pub fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
+
+    /// For the tests of the boundary, which must be able to damage one.
+    #[cfg(test)]
+    pub(crate) fn tamper(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.document);
+    }
 }
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

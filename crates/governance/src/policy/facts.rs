@@ -8,7 +8,7 @@ use cedar_policy::{
     Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr,
 };
 use portcullis_core::Timestamp;
-use portcullis_core::canon::push_segment;
+use portcullis_core::canon::{push_segment, to_jcs};
 use serde_json::Value;
 
 use super::Policy;
@@ -210,6 +210,10 @@ fn collect_scalars(value: &Value, pointer: &mut String, into: &mut Vec<(String, 
             }
         }
         Value::String(text) => into.push((pointer.clone(), text.clone())),
-        scalar => into.push((pointer.clone(), scalar.to_string())),
+        // In its canonical spelling, or `5.0` would pass a rule about `5`.
+        scalar => {
+            let text = to_jcs(scalar).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            into.push((pointer.clone(), text.unwrap_or_else(|| scalar.to_string())));
+        }
     }
 }
