@@ -335,7 +335,7 @@ impl Book {
     fn release_claim(&self, id: ApprovalId, unused: u64) {
         let mut entries = self.lock();
         let Some(entry) = entries.approvals.get_mut(&id) else { return };
-        entry.claims -= 1;
+        entry.claims = entry.claims.saturating_sub(1);
         entry.approval.uses_left += unused;
         let used_up = entry.claims == 0 && entry.approval.uses_left == 0;
         if used_up && entry.approval.state == State::Approved {
@@ -516,11 +516,11 @@ impl Book {
         );
         match (decided.state, decided.scope) {
             (State::Approved, Some(scope)) => {
-                entries.pending.remove(&key);
+                no_longer_pending(&mut entries.pending, &key, id);
                 entries.grants.entry(GrantKey::of(&decided, scope)).or_default().push(id);
             }
             (State::Denied, _) => {
-                entries.pending.remove(&key);
+                no_longer_pending(&mut entries.pending, &key, id);
                 let at = decided.decisions.last().map_or(decided.requested_at, |decision| decision.at);
                 // Denials that can no longer suppress anything are forgotten, of other requests too: what
                 // agents ask for must not pile up here.
@@ -583,9 +583,7 @@ impl Entries {
             approval.tool_id.clone(),
             approval.registration_epoch,
         );
-        if self.pending.get(&key) == Some(&id) {
-            self.pending.remove(&key);
-        }
+        no_longer_pending(&mut self.pending, &key, id);
         if let Some(scope) = approval.scope {
             let key = GrantKey::of(approval, scope);
             if let Some(ids) = self.grants.get_mut(&key) {
@@ -597,6 +595,13 @@ impl Entries {
         }
         approval.state = state;
         entry.state.send_replace(state);
+    }
+}
+
+/// Equal requests no longer join `id`; they may be joining a later one.
+fn no_longer_pending(pending: &mut HashMap<RequestKey, ApprovalId>, key: &RequestKey, id: ApprovalId) {
+    if pending.get(key) == Some(&id) {
+        pending.remove(key);
     }
 }
 

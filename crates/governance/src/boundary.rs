@@ -163,7 +163,7 @@ impl Canceller {
 /// }
 /// ```
 ///
-/// ```compile_fail,E0599
+/// ```compile_fail,E0277
 /// use portcullis_governance::boundary::ValidatedPermit;
 /// fn copy(permit: &ValidatedPermit) -> ValidatedPermit {
 ///     ValidatedPermit::clone(permit)
