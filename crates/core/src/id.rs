@@ -14,7 +14,7 @@ use crate::clock::Timestamp;
 
 /// The text is not an identifier of the wanted kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("not a {what}: expected {expected}")]
+#[error("not a valid {what}: expected {expected}")]
 pub struct IdError {
     what: &'static str,
     expected: &'static str,

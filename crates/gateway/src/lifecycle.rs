@@ -59,6 +59,8 @@ pub struct Lifecycle {
     pub(crate) boundary: Boundary,
     pub(crate) fingerprint_key: Secret<[u8; 32]>,
     pub(crate) approval_wait: Duration,
+    /// Held from asking for an approval until it is in the book, so that equal requests join one.
+    pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
     pub(crate) violations: mpsc::UnboundedSender<Violation>,
 }
@@ -144,14 +146,14 @@ impl Lifecycle {
         let mut trail = Trail::open(&self.log, id, &lineage);
         let arguments_bytes = call.arguments.as_ref().map_or(0, |args| args.get().len());
         let received = json!({
-            "arguments_bytes": arguments_bytes, "client": one_line(&call.client), "name": printable(&call.name),
+            "arguments_bytes": arguments_bytes, "client": one_line(&call.client), "name": one_line(&call.name),
         });
         let world = self.world.load();
         let Some(entry) = world.registry().tool(&call.name) else {
             trail.note(EventName::ProposalReceived, received);
             trail.note(
                 EventName::McpUngovernedToolSurface,
-                json!({"code": "MP-FH-002", "name": printable(&call.name)}),
+                json!({"code": "MP-FH-002", "name": one_line(&call.name)}),
             );
             return Err(unknown_tool(&call.name).with("proposal_id", json!(id)));
         };
@@ -304,6 +306,7 @@ impl Lifecycle {
             return Err(document.with("code", "policy").with("reasons", json!(decision.reasons())));
         }
         let presented = evidence.present(request, entry, decision, &offers);
+        let _one_at_a_time = self.asking.lock().await;
         let now = self.clock.now();
         let asked = self.book.ask(request, proposal.id, offers, decision.policy(), presented.sha256(), now);
         let outcome = |id| json!({"approval_id": id, "outcome": "required"});
@@ -356,7 +359,7 @@ impl Lifecycle {
     fn auth_required(&self, id: ApprovalId, entry: &ToolEntry) -> ErrorDocument {
         let expires_at = self.book.get(id).map(|approval| approval.expires_at);
         let message = format!(
-            "an operator must approve this call: portcullis approve grant {id}; then call again with equal arguments"
+            "an operator must approve this call: portcullis approve grant {id} --reason WHY; then call again with equal arguments"
         );
         ErrorDocument::new(ErrorCode::AuthRequired, entry.tool.id().short(), message)
             .with("approval", "required")

@@ -102,15 +102,24 @@ async fn apply(store: &Store, batch: &mut Vec<Ready>) -> Result<(), ProjectionEr
     Ok(())
 }
 
+/// The records that change state, from now on.
+pub fn subscribe(log: &AuditLog) -> Receiver<DurableRecord> {
+    log.subscribe(|name| is_state_event(name.as_str()))
+}
+
 /// The thread that follows the log. Ends when the log is closed.
 #[derive(Debug)]
 pub struct Projector(Option<JoinHandle<()>>);
 
 impl Projector {
-    /// Starts following.
-    pub fn follow(log: &AuditLog, store: Arc<Store>, runtime: Handle) -> Self {
-        let records = log.subscribe(|name| is_state_event(name.as_str()));
-        // A weak grip: the projector must not keep a log open that everybody else has let go of.
+    /// Starts following `records`, which were subscribed to before the store caught up: what is in both is applied
+    /// once. The log must be closed before [`join`](Projector::join).
+    pub fn follow(
+        log: &AuditLog,
+        records: Receiver<DurableRecord>,
+        store: Arc<Store>,
+        runtime: Handle,
+    ) -> Self {
         let log = log.clone();
         let thread = std::thread::Builder::new()
             .name("projector".into())

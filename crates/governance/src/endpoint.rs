@@ -56,7 +56,7 @@ pub enum EndpointError {
     #[error("the command {0} must be an absolute path")]
     NotAbsolute(String),
     /// Missing, or not a regular file.
-    #[error("the command {path} cannot be used: {reason}")]
+    #[error("the program cannot be used because of {path}: {reason}")]
     Unusable {
         /// The file or one of its parents.
         path: String,
@@ -64,7 +64,9 @@ pub enum EndpointError {
         reason: String,
     },
     /// The bytes changed after registration (MP-FH-009).
-    #[error("{path} has changed since it was registered; run `portcullis mcp update` if that was you")]
+    #[error(
+        "{path} has changed since it was registered; if that was you, remove the server and register it again"
+    )]
     Changed {
         /// The pinned file.
         path: String,
@@ -193,7 +195,10 @@ fn check_permissions(path: &Path) -> Result<Metadata, EndpointError> {
         }
         // Sticky does not excuse (GOV §3): whoever may write into the folder may replace by name.
         if metadata.permissions().mode() & 0o022 != 0 {
-            return Err(unusable(&walked, "writable by group or others; run `chmod go-w` on it"));
+            return Err(unusable(
+                &walked,
+                "writable by group or others, so somebody else could replace what runs; keep programs and the folders above them writable by their owner alone",
+            ));
         }
         last = Some(metadata);
     }

@@ -30,16 +30,16 @@ pub(crate) struct Cli {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
     /// Where Portcullis keeps everything [default: ~/.portcullis]
-    #[arg(long, global = true, env = "PORTCULLIS_HOME", value_name = "DIR")]
+    #[arg(long, global = true, env = "PORTCULLIS_HOME", value_name = "DIR", help_heading = "Global options")]
     pub(crate) home: Option<PathBuf>,
     /// The configuration file [default: portcullis.toml in the home folder]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Global options")]
     pub(crate) config: Option<PathBuf>,
     /// How results are printed
-    #[arg(long, global = true, value_enum, default_value_t = Format::Text)]
+    #[arg(long, global = true, value_enum, default_value_t = Format::Text, help_heading = "Global options")]
     pub(crate) output: Format,
     /// Print nothing but results and errors
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
 }
 

@@ -59,7 +59,7 @@ impl Output {
     pub(crate) fn failure(&self, failure: &Failure) -> ExitCode {
         if self.format == Format::Text {
             let rendered = failure.details.as_ref().and_then(|details| details["rendered"].as_str());
-            let text = rendered.map_or_else(|| format!("error: {}", failure.message), ToOwned::to_owned);
+            let text = rendered.map_or_else(|| plain(failure), ToOwned::to_owned);
             let _ = writeln!(std::io::stderr(), "{}", text.trim_end());
         } else {
             let mut error = json!({"code": failure.code, "message": failure.message, "field": failure.field});
@@ -83,6 +83,14 @@ impl Output {
 
     pub(crate) fn good(&self, text: &str) -> String {
         if self.colour { text.green().to_string() } else { text.to_owned() }
+    }
+}
+
+/// The message, with the flag or field that is at fault unless the message names it itself.
+fn plain(failure: &Failure) -> String {
+    match failure.field.as_deref() {
+        Some(field) if !failure.message.contains(field) => format!("error: {field}: {}", failure.message),
+        _ => format!("error: {}", failure.message),
     }
 }
 

@@ -9,16 +9,21 @@ use crate::output::Output;
 
 /// Everything the log says about one proposal.
 pub(crate) fn of(audit_dir: &Path, proposal: &str, result_text: &str) -> Value {
-    let records: Vec<Record> = match portcullis_audit::read(audit_dir) {
-        Ok(records) => records
-            .filter_map(Result::ok)
-            .filter(|record| record.proposal.is_some_and(|id| id.to_string() == proposal))
-            .collect(),
+    let all: Vec<Record> = match portcullis_audit::read(audit_dir) {
+        Ok(records) => records.filter_map(Result::ok).collect(),
         Err(_) => Vec::new(),
     };
+    let records: Vec<&Record> =
+        all.iter().filter(|record| record.proposal.is_some_and(|id| id.to_string() == proposal)).collect();
     let find = |name: EventName| records.iter().find(|record| record.event == name);
     let data = |name: EventName, key: &str| find(name).map_or(Value::Null, |record| record.data[key].clone());
     let approval = records.iter().rev().find(|record| record.event == EventName::ApprovalDetermined);
+    // The decision may have been recorded for an earlier, equal proposal.
+    let approval_id = approval.map(|record| &record.data["approval_id"]).filter(|id| id.is_string());
+    let approved_by = (all.iter())
+        .filter(|record| record.event == EventName::ApprovalRecorded)
+        .find(|record| approval_id == Some(&record.data["approval_id"]))
+        .map(|record| record.data["by"].clone());
     json!({
         "proposal": proposal,
         "tool_id": find(EventName::PermitIssued).and_then(|record| record.tool_id.as_ref().map(ToString::to_string)),
@@ -26,7 +31,7 @@ pub(crate) fn of(audit_dir: &Path, proposal: &str, result_text: &str) -> Value {
         "rules": data(EventName::PolicyEvaluated, "reasons"),
         "policy": find(EventName::PolicyEvaluated).and_then(|record| record.policy).map(|version| version.to_string()),
         "approval": approval.map(|record| record.data.clone()),
-        "approved_by": data(EventName::ApprovalRecorded, "by"),
+        "approved_by": approved_by,
         "permit": data(EventName::PermitIssued, "permit_id"),
         "request_sha256": data(EventName::ExecutionIntent, "request_sha256"),
         "intent_seq": find(EventName::ExecutionIntent).map(|record| record.seq),

@@ -60,6 +60,8 @@ impl Gateway {
             AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
         let clock: Arc<dyn Clock> = Arc::new(Governed::new(SystemClock, log.last_time()));
 
+        // Subscribed first: what becomes durable while the store catches up must not fall between.
+        let records = projector::subscribe(&log);
         let store = open_store(&options.home, &log).await?;
         close_what_a_crash_left(&options.home, &log).await?;
         let policy = activate_policy(&options, &store, &log).await?;
@@ -67,7 +69,7 @@ impl Gateway {
         restore_approvals(&store, &book).await?;
         let settings = Settings { client_version: options.version.clone(), ..Settings::default() };
         let state = restore_servers(&store, policy, &log, &settings).await?;
-        let projector = Projector::follow(&log, store, tokio::runtime::Handle::current());
+        let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let started = Event::new(EventName::SystemStarted, &Actor::system())
             .data(json!({"mode": options.mode, "pid": std::process::id(), "version": options.version}));
@@ -87,6 +89,7 @@ impl Gateway {
             mint,
             fingerprint_key: fingerprint_key(&options.home).map_err(unusable_home)?,
             approval_wait: options.approval_wait,
+            asking: tokio::sync::Mutex::default(),
             violations,
         });
         let edge = Arc::new(Edge::new(lifecycle, options.version.clone(), options.principal.clone()));

@@ -41,8 +41,18 @@ pub(super) async fn run(context: &Context<'_>, args: &CallArgs) -> Result<ExitCo
         let receipt = receipt::of(&context.home.join("audit"), proposal, &text);
         context.output.note(receipt::render(&receipt, context.output));
     }
-    let failed = result["isError"].as_bool().unwrap_or(false);
-    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(exit_code(&result, &text))
+}
+
+/// 0, or what the gateway's own error document says, or 1 for a failure of the tool itself.
+fn exit_code(result: &Value, text: &str) -> ExitCode {
+    if !result["isError"].as_bool().unwrap_or(false) {
+        return ExitCode::SUCCESS;
+    }
+    let document: Option<Value> = serde_json::from_str(text).ok();
+    let name = document.as_ref().and_then(|document| document["error"].as_str());
+    let code = portcullis_core::ErrorCode::ALL.into_iter().find(|code| Some(code.as_str()) == name);
+    ExitCode::from(code.map_or(1, portcullis_core::ErrorCode::exit_code))
 }
 
 fn arguments(text: &str) -> Result<Value, Failure> {
@@ -78,7 +88,11 @@ pub(super) fn result_text(result: &Value) -> String {
 fn render_tools(tools: &Value) -> String {
     let rows = tools.as_array().into_iter().flatten().map(|tool| {
         let description = tool["description"].as_str().unwrap_or_default();
-        let first: String = description.split(". ").next().unwrap_or_default().chars().take(80).collect();
+        let sentence = description.split(". ").next().unwrap_or_default();
+        let mut first: String = sentence.chars().take(80).collect();
+        if first.len() < sentence.len() {
+            first.push('…');
+        }
         vec![tool["name"].as_str().unwrap_or_default().to_owned(), crate::output::visible(&first)]
     });
     let rows: Vec<_> = rows.collect();

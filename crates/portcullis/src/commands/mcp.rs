@@ -168,12 +168,12 @@ async fn test(context: &Context<'_>, name: String) -> Result<ExitCode, Failure> 
 async fn change(context: &Context<'_>, request: Request) -> Result<ExitCode, Failure> {
     let changed = context.ask(&request).await?;
     context.output.result(&changed, |changed| {
-        format!(
-            "{} is {}; {} approvals ended",
-            text(&changed["name"]),
-            text(&changed["state"]),
-            changed["approvals_invalidated"]
-        )
+        let ended = match changed["approvals_invalidated"].as_u64() {
+            None | Some(0) => String::new(),
+            Some(1) => "; one approval ended".into(),
+            Some(n) => format!("; {n} approvals ended"),
+        };
+        format!("{} is {}{ended}", text(&changed["name"]), text(&changed["state"]))
     });
     Ok(ExitCode::SUCCESS)
 }
