@@ -200,9 +200,9 @@ impl Lifecycle {
     /// Step 3. Default deny.
     fn decide<'r>(
         &self,
-        call: &Call,
+        call: &'r Call,
         request: &'r CanonicalRequest,
-        entry: &ToolEntry,
+        entry: &'r ToolEntry,
         proposal: &mut Proposal,
     ) -> Result<Decision<'r>, ErrorDocument> {
         let policy = proposal.world.registry().policy();

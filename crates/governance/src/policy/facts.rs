@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::str::FromStr as _;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use cedar_policy::{
     Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr,
@@ -12,6 +12,7 @@ use portcullis_core::canon::{push_segment, to_jcs};
 use serde_json::Value;
 
 use super::Policy;
+use super::answers::Answers;
 use crate::accepted::AcceptedTool;
 use crate::approval::Scope;
 use crate::record::RegistrationRecord;
@@ -30,6 +31,7 @@ pub(super) enum Action {
 pub struct ToolFacts {
     tool: EntityUid,
     entities: Vec<Entity>,
+    pub(super) answers: Arc<Answers>,
 }
 
 /// What is known about a call besides the request itself.
@@ -43,6 +45,29 @@ pub struct Circumstances<'a> {
     pub session_calls: u64,
     /// When.
     pub now: Timestamp,
+}
+
+/// One call that policy is asked about. What Cedar must be told is put together when it is first asked.
+#[derive(Debug)]
+pub(super) struct Inquiry<'r> {
+    request: &'r CanonicalRequest,
+    pub(super) tool: &'r ToolFacts,
+    circumstances: Circumstances<'r>,
+    facts: OnceLock<Facts>,
+}
+
+impl<'r> Inquiry<'r> {
+    pub(super) fn new(
+        request: &'r CanonicalRequest,
+        tool: &'r ToolFacts,
+        circumstances: Circumstances<'r>,
+    ) -> Self {
+        Self { request, tool, circumstances, facts: OnceLock::new() }
+    }
+
+    pub(super) fn facts(&self, policy: &Policy) -> &Facts {
+        self.facts.get_or_init(|| Facts::gather(policy, self.request, self.tool, &self.circumstances))
+    }
 }
 
 /// Everything Cedar is told about one call.
@@ -118,12 +143,12 @@ impl ToolFacts {
             ],
             HashSet::from([server_uid]),
         );
-        Self { tool: tool_uid, entities: vec![server, described] }
+        Self { tool: tool_uid, entities: vec![server, described], answers: Arc::default() }
     }
 }
 
 impl Facts {
-    pub(super) fn gather(
+    fn gather(
         policy: &Policy,
         request: &CanonicalRequest,
         tool: &ToolFacts,

@@ -4,9 +4,11 @@
 //! has three parts, and each is a separate question to Cedar: `invoke` without an approval (no: denied),
 //! `invokeUnattended` (yes: go), and, when an approval is needed or reused, `invoke` with that approval.
 
+mod answers;
 mod facts;
 
 use std::str::FromStr as _;
+use std::sync::Arc;
 
 use cedar_policy::{
     Authorizer, Decision as CedarDecision, PolicyId, PolicySet, Schema, ValidationMode, Validator,
@@ -18,7 +20,8 @@ use crate::approval::{Claim, Scope};
 use crate::record::Mode;
 use crate::request::CanonicalRequest;
 
-use facts::{Action, Facts};
+use answers::Answer;
+use facts::{Action, Inquiry};
 pub use facts::{Circumstances, ToolFacts};
 
 const SCHEMA: &str = include_str!("schema.cedarschema");
@@ -107,6 +110,9 @@ pub struct Policy {
     authorizer: Authorizer,
     /// Whether any policy looks at arguments: if none does, they need not be turned into entities.
     reads_arguments: bool,
+    /// Whether every policy is one of ours, which look at the tool, its server and the mode only: then an answer about
+    /// a tool holds for all its calls.
+    holds_for_all_calls: bool,
 }
 
 /// What policy says about one request.
@@ -115,8 +121,8 @@ pub struct Decision<'r> {
     request: &'r CanonicalRequest,
     policy: PolicyVersion,
     verdict: Verdict,
-    reasons: Vec<String>,
-    facts: Facts,
+    reasons: Arc<[String]>,
+    inquiry: Inquiry<'r>,
 }
 
 /// The three answers.
@@ -185,7 +191,9 @@ impl Policy {
         // Tags are read by `hasTag` and `getTag` only, and a method's name cannot be written with escapes, as the
         // attribute in `context["c\u{61}ll"]` can.
         let reads_arguments = texts.iter().any(|file| file.text.contains("Tag"));
-        Ok(Self { version, document, mode, set, authorizer: Authorizer::new(), reads_arguments })
+        let holds_for_all_calls = files.is_empty();
+        let authorizer = Authorizer::new();
+        Ok(Self { version, document, mode, set, authorizer, reads_arguments, holds_for_all_calls })
     }
 
     /// `<counter>:<sha256>`.
@@ -207,29 +215,28 @@ impl Policy {
     pub fn decide<'r>(
         &self,
         request: &'r CanonicalRequest,
-        tool: &ToolFacts,
-        circumstances: &Circumstances<'_>,
+        tool: &'r ToolFacts,
+        circumstances: &Circumstances<'r>,
     ) -> Decision<'r> {
-        let facts = Facts::gather(self, request, tool, circumstances);
-        let (verdict, reasons) = match self.ask(&facts, Action::Invoke, None) {
-            (CedarDecision::Deny, reasons) => (Verdict::Denied, reasons),
-            (CedarDecision::Allow, permitted) => match self.ask(&facts, Action::InvokeUnattended, None) {
-                (CedarDecision::Allow, reasons) => (Verdict::Unattended, reasons),
-                (CedarDecision::Deny, forbidden) => {
-                    let reasons = if forbidden.is_empty() { permitted } else { forbidden };
-                    (Verdict::NeedsApproval, reasons)
-                }
-            },
+        let inquiry = Inquiry::new(request, tool, *circumstances);
+        let may = self.ask(&inquiry, Action::Invoke, None);
+        let (verdict, reasons) = if !may.allowed {
+            (Verdict::Denied, may.reasons)
+        } else {
+            let unattended = self.ask(&inquiry, Action::InvokeUnattended, None);
+            match (unattended.allowed, unattended.reasons.is_empty()) {
+                (true, _) => (Verdict::Unattended, unattended.reasons),
+                (false, false) => (Verdict::NeedsApproval, unattended.reasons),
+                (false, true) => (Verdict::NeedsApproval, may.reasons),
+            }
         };
-        Decision { request, policy: self.version, verdict, reasons, facts }
+        Decision { request, policy: self.version, verdict, reasons, inquiry }
     }
 
     /// The scopes an operator may choose for this request, each with its quorum (GOV-803).
     pub fn offers(&self, decision: &Decision<'_>) -> Vec<Offer> {
         let least_quorum = |scope| {
-            (1..=MAX_QUORUM).find(|n| {
-                self.ask(&decision.facts, Action::Invoke, Some((scope, *n))).0 == CedarDecision::Allow
-            })
+            (1..=MAX_QUORUM).find(|n| self.ask(&decision.inquiry, Action::Invoke, Some((scope, *n))).allowed)
         };
         Scope::ALL
             .into_iter()
@@ -242,26 +249,30 @@ impl Policy {
         let with = Some((claim.scope(), claim.approvers()));
         let allowed = decision.verdict == Verdict::NeedsApproval
             && decision.policy == self.version
-            && self.ask(&decision.facts, Action::Invoke, with).0 == CedarDecision::Allow;
+            && self.ask(&decision.inquiry, Action::Invoke, with).allowed;
         allowed.then_some(Authorised { request: decision.request, policy: self.version, claim: Some(claim) })
     }
 
-    fn ask(
-        &self,
-        facts: &Facts,
-        action: Action,
-        approval: Option<(Scope, u32)>,
-    ) -> (CedarDecision, Vec<String>) {
-        let Some(request) = facts.request(action, approval) else {
-            return (CedarDecision::Deny, vec!["error".into()]);
-        };
+    /// One question to Cedar; asked once per tool where the answer cannot depend on the call.
+    fn ask(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {
+        if !self.holds_for_all_calls {
+            return self.ask_cedar(inquiry, action, approval);
+        }
+        let key = (self.version, self.mode);
+        inquiry.tool.answers.get_or_ask(key, action, approval, || self.ask_cedar(inquiry, action, approval))
+    }
+
+    fn ask_cedar(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {
+        let facts = inquiry.facts(self);
+        let error = || Answer { allowed: false, reasons: ["error".to_owned()].into() };
+        let Some(request) = facts.request(action, approval) else { return error() };
         let response = self.authorizer.is_authorized(&request, &self.set, facts.entities());
-        let reasons = response.diagnostics().reason().map(ToString::to_string).collect();
         // A policy that errs is skipped by Cedar; a skipped `forbid` must not let anything through (GOV-803).
         if response.diagnostics().errors().next().is_some() {
-            return (CedarDecision::Deny, vec!["error".into()]);
+            return error();
         }
-        (response.decision(), reasons)
+        let reasons = response.diagnostics().reason().map(ToString::to_string).collect();
+        Answer { allowed: response.decision() == CedarDecision::Allow, reasons }
     }
 }
 

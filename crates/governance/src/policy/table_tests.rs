@@ -148,7 +148,8 @@ fn no_bundle_overrides_the_base() {
         let policy = with(preset, Mode::Local, all);
         let verdict = |tool: &Arc<AcceptedTool>, trust, modes: &[Mode]| {
             let request = request(tool);
-            let decision = policy.decide(&request, &facts(tool, trust, 3, modes), &circumstances());
+            let facts = facts(tool, trust, 3, modes);
+            let decision = policy.decide(&request, &facts, &circumstances());
             (decision.verdict(), decision.reasons().to_vec(), policy.offers(&decision))
         };
         let read = tool(&["read"], true);
