@@ -91,7 +91,8 @@ impl Control {
         match event {
             UpstreamEvent::ListChanged => self.recheck(server, upstream).await,
             UpstreamEvent::UnknownId => {
-                self.punish(server, Fault::UngovernedSurface, "it answered something that nobody asked").await
+                self.punish(server, Fault::UngovernedSurface, "it answered something that nobody asked")
+                    .await;
             }
             UpstreamEvent::ServerRequest { method } => {
                 let reason = format!("it asked the client for {method}, which is not declared");
@@ -126,7 +127,7 @@ impl Control {
             Ok(()) => {}
             Err(NotUsable::Drifted { fault, reason }) => self.punish(server, fault, &reason).await,
             Err(NotUsable::Upstream(error)) => {
-                self.note(server, EventName::McpServerUnavailable, &error.to_string())
+                self.note(server, EventName::McpServerUnavailable, &error.to_string());
             }
         }
     }

@@ -98,21 +98,21 @@ fn bad_registrations_change_nothing_and_say_what_is_wrong() {
             "command",
             add(&|args| {
                 let at = command_at(args);
-                args[at] = "/usr/bin/npx".into()
+                args[at] = "/usr/bin/npx".into();
             }),
         ),
         (
             "command",
             add(&|args| {
                 let at = command_at(args);
-                args[at] = "spyd".into()
+                args[at] = "spyd".into();
             }),
         ),
         (
             "command",
             add(&|args| {
                 let at = command_at(args);
-                args[at] = "/nonexistent/spyd".into()
+                args[at] = "/nonexistent/spyd".into();
             }),
         ),
     ];
