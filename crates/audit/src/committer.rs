@@ -178,8 +178,11 @@ impl Committer {
         }
         let holds = |name| placed.iter().any(|record| record.name == name);
         let (intent, result) = (holds(EventName::ExecutionIntent), holds(EventName::ExecutionResult));
+        if intent {
+            failpoint::pass_io("audit.before_intent").at(&self.segment.path)?;
+        }
         if result {
-            failpoint::pass("audit.before_result");
+            failpoint::pass_io("audit.before_result").at(&self.segment.path)?;
         }
         self.write()?;
         if intent {

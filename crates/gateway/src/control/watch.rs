@@ -9,7 +9,7 @@ use portcullis_audit::{Event, EventName};
 use portcullis_core::error::Fault;
 use portcullis_core::{Actor, ServerIdentity};
 use portcullis_governance::approval::State as ApprovalState;
-use portcullis_upstream::UpstreamEvent;
+use portcullis_upstream::{Phase, UpstreamEvent};
 use serde_json::json;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -115,6 +115,8 @@ impl Control {
                 EventName::ExecutionLateResult,
                 "an answer came after its caller had given up",
             ),
+            // A server of the other era may end after the first question; it is being started again already (PRO-62).
+            UpstreamEvent::Exited { .. } if upstream.connection().status().phase == Phase::Connecting => {}
             UpstreamEvent::Exited { reason } => self.note(server, EventName::McpServerUnavailable, reason),
             // A new process is looked at before it carries a call (see `upstreams`).
             UpstreamEvent::Reconnected { .. } => {}

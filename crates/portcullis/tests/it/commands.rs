@@ -202,6 +202,7 @@ fn call_runs_a_tool_lists_tools_and_exits_by_the_kind_of_refusal() {
     assert_eq!(home.fails(&["call", "spy__nothing"]).0, 8);
     assert_eq!(home.fails(&["call", "spy__echo", "{\"text\": 1, \"text\": 2}"]).0, 7);
     assert_eq!(home.fails(&["call", "spy__echo", "[]"]).0, 7);
+    assert_eq!(home.run(&["call", "spy__echo", "{\"text\": 1}"]).status.code(), Some(7));
     let (exit, error) = home.fails(&["call", "spy__echo", "{\"text\": \"hi\"}"]);
     assert_eq!((exit, &error["code"]), (2, &json!("AUTH_REQUIRED")));
     let id = error["details"]["details"]["approval_id"].as_str().unwrap().to_owned();
