@@ -62,6 +62,22 @@ impl Ready {
         Ok(Self { log: log.id(), seq: record.seq, event: record.event, value, documents })
     }
 
+    /// The one state event that comes with every call: all that the store wants of it is the approval it spends.
+    fn intent(log: LogId, durable: &DurableRecord) -> Result<Self, serde_json::Error> {
+        #[derive(serde::Deserialize)]
+        struct Intent<'a> {
+            #[serde(borrow)]
+            data: Data<'a>,
+        }
+        #[derive(serde::Deserialize)]
+        struct Data<'a> {
+            approval_id: Option<&'a str>,
+        }
+        let intent: Intent<'_> = serde_json::from_slice(&durable.bytes)?;
+        let value = serde_json::json!({"data": {"approval_id": intent.data.approval_id}});
+        Ok(Self { log, seq: durable.seq, event: durable.name, value, documents: Vec::new() })
+    }
+
     fn applied(&self) -> Applied<'_> {
         Applied {
             log: self.log,
@@ -161,10 +177,15 @@ fn project(
 ) -> Result<(), ProjectionError> {
     let mut batch = Vec::with_capacity(records.len());
     for durable in records {
-        let record = durable
-            .parse()
-            .map_err(|error| ProjectionError::Record { seq: durable.seq, reason: error.to_string() })?;
-        batch.push(Ready::new(log, &record)?);
+        let unreadable = |error: serde_json::Error| ProjectionError::Record {
+            seq: durable.seq,
+            reason: error.to_string(),
+        };
+        if durable.name == EventName::ExecutionIntent {
+            batch.push(Ready::intent(log.id(), durable).map_err(unreadable)?);
+        } else {
+            batch.push(Ready::new(log, &durable.parse().map_err(unreadable)?)?);
+        }
     }
     runtime.block_on(apply(store, &mut batch))
 }
