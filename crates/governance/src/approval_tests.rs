@@ -2,6 +2,8 @@
 
 use std::sync::Barrier;
 
+use std::time::Duration;
+
 use super::*;
 use crate::fixture::{self, ARGS, Gate, START, operator};
 use crate::session::Session;

@@ -5,14 +5,17 @@
 //! gives back a [`SealedResponse`], which nobody can read; [`Boundary::settle`] records it and only then opens
 //! it (AUD-2).
 
+mod cancel;
+mod probe;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use portcullis_audit::{AuditBlocked, AuditLog, Event, EventName, Receipt, RetentionClass, Role};
-use portcullis_core::{Actor, Clock, LogId, PermitId, ServerIdentity, ServerVersion, failpoint};
+use portcullis_audit::{AuditBlocked, EventName, Receipt, RetentionClass, Role};
+use portcullis_core::{Clock, LogId, PermitId, failpoint};
 use portcullis_gauntlet::RawResult;
 use serde_json::json;
 
@@ -22,6 +25,9 @@ use crate::registry::{ActiveRegistry, Registry};
 use crate::request::CanonicalRequest;
 use crate::session::Session;
 use crate::trail::Trail;
+
+pub use cancel::{CancellationSignal, Canceller};
+pub use probe::{ProbeAuthority, ProbeDenied, ProbePermit, Prober};
 
 /// A future that can be stored.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -105,41 +111,6 @@ pub trait Transmit: Send + Sync {
         permit: ValidatedPermit,
         cancel: CancellationSignal,
     ) -> impl Future<Output = SealedResponse> + Send;
-}
-
-/// Tells a call under way that its caller has gone.
-#[derive(Debug, Clone)]
-pub struct CancellationSignal(tokio::sync::watch::Receiver<bool>);
-
-/// Cancels the calls that hold the signal.
-#[derive(Debug)]
-pub struct Canceller(tokio::sync::watch::Sender<bool>);
-
-impl CancellationSignal {
-    /// A canceller and its signal.
-    pub fn pair() -> (Canceller, CancellationSignal) {
-        let (sender, receiver) = tokio::sync::watch::channel(false);
-        (Canceller(sender), CancellationSignal(receiver))
-    }
-
-    /// Resolves when the call is cancelled; never, if the canceller is dropped without cancelling.
-    pub async fn cancelled(&mut self) {
-        if self.0.wait_for(|cancelled| *cancelled).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Whether it is cancelled already.
-    pub fn is_cancelled(&self) -> bool {
-        *self.0.borrow()
-    }
-}
-
-impl Canceller {
-    /// Cancels.
-    pub fn cancel(&self) {
-        self.0.send_replace(true);
-    }
 }
 
 /// A permit that passed the eight checks, with its intent durable: one transmission.
@@ -541,64 +512,6 @@ fn retention(request: &CanonicalRequest) -> RetentionClass {
     let tool = request.tool();
     let sensitive = !tool.credentials().is_empty() || tool.side_effects().contains(&SideEffect::SecretAccess);
     if sensitive { RetentionClass::Sensitive } else { RetentionClass::Standard }
-}
-
-/// Permission for one listing exchange with a server: handshake, `server/discover`, one page of a list
-/// (GOV-404). Consumed by the exchange.
-#[derive(Debug)]
-pub struct ProbePermit {
-    method: String,
-    _receipt: Receipt,
-}
-
-impl ProbePermit {
-    /// What may be asked.
-    pub fn method(&self) -> &str {
-        &self.method
-    }
-}
-
-/// Why a probe may not be sent.
-pub type ProbeDenied = AuditBlocked;
-
-/// Hands out probe permits, each durably recorded as `server.probed` before anything is sent.
-pub trait ProbeAuthority: Send + Sync + std::fmt::Debug {
-    /// Permission to send `method` to `server`.
-    fn authorise<'a>(
-        &'a self,
-        server: &'a ServerIdentity,
-        method: &'a str,
-    ) -> BoxFuture<'a, Result<ProbePermit, ProbeDenied>>;
-}
-
-/// Probe permits for one version of a server.
-#[derive(Debug, Clone)]
-pub struct Prober {
-    log: AuditLog,
-    version: ServerVersion,
-}
-
-impl Prober {
-    /// For the server version that is registered or about to be.
-    pub fn new(log: AuditLog, version: ServerVersion) -> Self {
-        Self { log, version }
-    }
-}
-
-impl ProbeAuthority for Prober {
-    fn authorise<'a>(
-        &'a self,
-        server: &'a ServerIdentity,
-        method: &'a str,
-    ) -> BoxFuture<'a, Result<ProbePermit, ProbeDenied>> {
-        Box::pin(async move {
-            let target = format!("{server}/probe:{method}@{}#0", self.version);
-            let data = json!({"credentials": [], "method": method, "server": server, "side_effects": [], "target": target});
-            let event = Event::new(EventName::ServerProbed, &Actor::system()).data(data);
-            let receipt = self.log.commit(vec![event]).await?;
-            Ok(ProbePermit { method: method.to_owned(), _receipt: receipt })
-        })
-    }
 }
 
 #[cfg(test)]

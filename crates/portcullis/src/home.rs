@@ -1,8 +1,10 @@
 //! Where everything is: the home folder and the gateway that may be running in it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tokio::net::UnixListener;
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -36,6 +38,16 @@ pub(crate) fn operator_socket(home: &Path) -> PathBuf {
 
 pub(crate) fn agent_socket(home: &Path) -> PathBuf {
     home.join("run/agent.sock")
+}
+
+/// Listens on a socket in the home folder that only its owner can open.
+///
+/// The caller holds the writer lock, so whoever left a socket there is gone.
+pub(crate) fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
 }
 
 pub(crate) fn daemon_file(home: &Path) -> PathBuf {

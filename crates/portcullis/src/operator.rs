@@ -4,7 +4,6 @@
 //! checked besides. Without a running gateway the command takes the writer lock and does the same in its own
 //! process. Either way the operation is [`perform`], and its answer is the same document.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use crate::failure::Failure;
@@ -93,10 +92,7 @@ async fn exchange(mut stream: UnixStream, request: &Request) -> Answer {
 /// Serves the operator socket until told to stop.
 pub(crate) async fn serve(control: Arc<Control>, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
     let path = home::operator_socket(control.home());
-    // The writer lock is ours, so whoever left this socket is gone.
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = home::listen(&path)?;
     tokio::spawn(async move {
         loop {
             tokio::select! {

@@ -1,7 +1,6 @@
 //! `portcullis serve`: the gateway as a service, or for one agent on stdin and stdout.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -9,7 +8,7 @@ use portcullis_gateway::Gateway;
 use portcullis_gateway::control::told_to_stop;
 use portcullis_gateway::edge::Edge;
 use portcullis_gateway::edge::http::HttpLimits;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -113,10 +112,7 @@ fn serve_agents(
     edge: Arc<Edge>,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    let path = home::agent_socket(home);
-    let _ = std::fs::remove_file(&path);
-    let listener = UnixListener::bind(&path)?;
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+    let listener = home::listen(&home::agent_socket(home))?;
     tokio::spawn(async move {
         loop {
             tokio::select! {

@@ -1,0 +1,65 @@
+//! Looking at a server: permission for handshakes and lists, recorded before anything is sent (GOV-404).
+
+use portcullis_audit::{AuditBlocked, AuditLog, Event, EventName, Receipt};
+use portcullis_core::{Actor, ServerIdentity, ServerVersion};
+use serde_json::json;
+
+use super::BoxFuture;
+
+/// Permission for one listing exchange with a server: handshake, `server/discover`, one page of a list
+/// (GOV-404). Consumed by the exchange.
+#[derive(Debug)]
+pub struct ProbePermit {
+    method: String,
+    _receipt: Receipt,
+}
+
+impl ProbePermit {
+    /// What may be asked.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+}
+
+/// Why a probe may not be sent.
+pub type ProbeDenied = AuditBlocked;
+
+/// Hands out probe permits, each durably recorded as `server.probed` before anything is sent.
+pub trait ProbeAuthority: Send + Sync + std::fmt::Debug {
+    /// Permission to send `method` to `server`.
+    fn authorise<'a>(
+        &'a self,
+        server: &'a ServerIdentity,
+        method: &'a str,
+    ) -> BoxFuture<'a, Result<ProbePermit, ProbeDenied>>;
+}
+
+/// Probe permits for one version of a server.
+#[derive(Debug, Clone)]
+pub struct Prober {
+    log: AuditLog,
+    version: ServerVersion,
+}
+
+impl Prober {
+    /// For the server version that is registered or about to be.
+    pub fn new(log: AuditLog, version: ServerVersion) -> Self {
+        Self { log, version }
+    }
+}
+
+impl ProbeAuthority for Prober {
+    fn authorise<'a>(
+        &'a self,
+        server: &'a ServerIdentity,
+        method: &'a str,
+    ) -> BoxFuture<'a, Result<ProbePermit, ProbeDenied>> {
+        Box::pin(async move {
+            let target = format!("{server}/probe:{method}@{}#0", self.version);
+            let data = json!({"credentials": [], "method": method, "server": server, "side_effects": [], "target": target});
+            let event = Event::new(EventName::ServerProbed, &Actor::system()).data(data);
+            let receipt = self.log.commit(vec![event]).await?;
+            Ok(ProbePermit { method: method.to_owned(), _receipt: receipt })
+        })
+    }
+}
