@@ -10,10 +10,6 @@ use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role
 use portcullis_core::{Actor, ProposalId, SessionId, Timestamp};
 use serde_json::json;
 
-/// What the gateway runs on; handing buffers from one thread to another is what allocators differ in.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const ONE_CALLER: usize = 400;
 const MANY: usize = 64;
 const EACH_OF_MANY: usize = 400;
