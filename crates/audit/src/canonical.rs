@@ -18,7 +18,12 @@ const MAX_DIGITS: usize = 15;
 /// should rely on which.
 pub(crate) fn bytes_of<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::Error> {
     let plain = serde_json::to_vec(value)?;
-    if (Scan { text: &plain, at: 0 }).finds_canonical() { Ok(plain) } else { to_jcs(value) }
+    if is_canonical(&plain) { Ok(plain) } else { to_jcs(value) }
+}
+
+/// Whether `bytes`, which a JSON serialiser wrote, are surely canonical.
+pub(crate) fn is_canonical(bytes: &[u8]) -> bool {
+    (Scan { text: bytes, at: 0 }).finds_canonical()
 }
 
 /// Reads text that a JSON serialiser wrote, so it looks for order and numbers, not for syntax.
@@ -128,13 +133,9 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    fn is_canonical(text: &str) -> bool {
-        (Scan { text: text.as_bytes(), at: 0 }).finds_canonical()
-    }
-
     #[test]
     fn the_short_way_is_taken_for_ordinary_data_and_not_where_spellings_differ() {
-        assert!(is_canonical(r#"{"a":1,"b":[true,null,"x\n\u0001é"],"c":{}}"#));
+        assert!(is_canonical(r#"{"a":1,"b":[true,null,"x\n\u0001é"],"c":{}}"#.as_bytes()));
         for long_way in [
             r#"{"b":1,"a":2}"#,
             r#"{"a":1,"a":2}"#,
@@ -145,7 +146,7 @@ mod tests {
             r#"{"a\n":1}"#,
             r#"{"a":1.5}"#,
         ] {
-            assert!(!is_canonical(long_way), "{long_way}");
+            assert!(!is_canonical(long_way.as_bytes()), "{long_way}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! RFC 8785 is proved by the property test below.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use portcullis_core::canon::{MAX_SAFE_INTEGER, to_jcs};
@@ -17,6 +18,7 @@ use portcullis_core::{
 use serde::Serialize;
 
 use crate::canonical;
+use crate::context::{Context, Rendered};
 use crate::event_name::EventName;
 use crate::evidence::{EvidenceRef, RetentionClass, Role};
 use crate::record::Reference;
@@ -36,16 +38,7 @@ pub(crate) const MAX_RECORD: usize = 16 * 1024;
 #[must_use = "an event is recorded by append or commit"]
 pub struct Event {
     name: EventName,
-    actor: Actor,
-    session: Option<SessionId>,
-    step: Option<u64>,
-    proposal: Option<ProposalId>,
-    tool: Option<ToolId>,
-    epoch: Option<RegistrationEpoch>,
-    policy: Option<PolicyVersion>,
-    canon: Option<&'static str>,
-    trust: Option<&'static str>,
-    refs: Vec<Reference>,
+    context: Arc<Context>,
     /// Canonical bytes, or why there are none.
     data: Result<Vec<u8>, String>,
     evidence: Vec<(Role, RetentionClass, Bytes)>,
@@ -54,74 +47,61 @@ pub struct Event {
 impl Event {
     /// `name` happened, because of `actor`. `data` is `{}` until it is set.
     pub fn new(name: EventName, actor: &Actor) -> Self {
-        Self {
-            name,
-            actor: actor.clone(),
-            session: None,
-            step: None,
-            proposal: None,
-            tool: None,
-            epoch: None,
-            policy: None,
-            canon: None,
-            trust: None,
-            refs: Vec::new(),
-            data: Ok(Vec::new()),
-            evidence: Vec::new(),
-        }
+        Self::within(name, &Arc::new(Context::new(actor.clone())))
+    }
+
+    /// `name` happened in `context`, which it may share with other events.
+    pub fn within(name: EventName, context: &Arc<Context>) -> Self {
+        Self { name, context: context.clone(), data: Ok(Vec::new()), evidence: Vec::new() }
     }
 
     /// In this session.
-    pub fn session(mut self, session: SessionId) -> Self {
-        self.session = Some(session);
-        self
+    pub fn session(self, session: SessionId) -> Self {
+        self.knowing(|context| context.session = Some(session))
     }
 
     /// As this step of the session.
-    pub fn step(mut self, step: u64) -> Self {
-        self.step = Some(step);
-        self
+    pub fn step(self, step: u64) -> Self {
+        self.knowing(|context| context.step = Some(step))
     }
 
     /// For this proposal. Evidence is sealed to it.
-    pub fn proposal(mut self, proposal: ProposalId) -> Self {
-        self.proposal = Some(proposal);
-        self
+    pub fn proposal(self, proposal: ProposalId) -> Self {
+        self.knowing(|context| context.proposal = Some(proposal))
     }
 
     /// Concerning this tool.
-    pub fn tool(mut self, tool: &ToolId) -> Self {
-        self.tool = Some(tool.clone());
-        self
+    pub fn tool(self, tool: &ToolId) -> Self {
+        self.knowing(|context| context.tool = Some(tool.clone()))
     }
 
     /// In this life of the server.
-    pub fn epoch(mut self, epoch: RegistrationEpoch) -> Self {
-        self.epoch = Some(epoch);
-        self
+    pub fn epoch(self, epoch: RegistrationEpoch) -> Self {
+        self.knowing(|context| context.epoch = Some(epoch))
     }
 
     /// Under this policy.
-    pub fn policy(mut self, policy: PolicyVersion) -> Self {
-        self.policy = Some(policy);
-        self
+    pub fn policy(self, policy: PolicyVersion) -> Self {
+        self.knowing(|context| context.policy = Some(policy))
     }
 
     /// With this canonicalization.
-    pub fn canon(mut self, canon: &'static str) -> Self {
-        self.canon = Some(canon);
-        self
+    pub fn canon(self, canon: &'static str) -> Self {
+        self.knowing(|context| context.canon = Some(canon))
     }
 
     /// At this trust.
-    pub fn trust(mut self, trust: &'static str) -> Self {
-        self.trust = Some(trust);
-        self
+    pub fn trust(self, trust: &'static str) -> Self {
+        self.knowing(|context| context.trust = Some(trust))
     }
 
     /// Because of record `seq` of another log.
-    pub fn reference(mut self, log: LogId, seq: u64) -> Self {
-        self.refs.push(Reference { log, seq });
+    pub fn reference(self, log: LogId, seq: u64) -> Self {
+        self.knowing(|context| context.refs.push(Reference { log, seq }))
+    }
+
+    fn knowing(mut self, learn: impl FnOnce(&mut Context)) -> Self {
+        learn(Arc::make_mut(&mut self.context));
         self
     }
 
@@ -130,6 +110,16 @@ impl Event {
     pub fn data(mut self, data: impl Serialize) -> Self {
         self.data =
             canonical::bytes_of(&data).map_err(|error| format!("data of {} is not JSON: {error}", self.name));
+        self
+    }
+
+    /// [`data`](Event::data) for who has its canonical bytes already; bytes that are not refuse the trail.
+    pub fn canonical_data(mut self, bytes: Vec<u8>) -> Self {
+        self.data = if canonical::is_canonical(&bytes) {
+            Ok(bytes)
+        } else {
+            Err(format!("data of {} is not canonical JSON", self.name))
+        };
         self
     }
 
@@ -172,13 +162,15 @@ pub(crate) struct Draft {
 pub(crate) struct Trail {
     bytes: Vec<u8>,
     drafts: Vec<Draft>,
+    /// The last event's context in bytes: the next one's is nearly always the same.
+    context: Option<Rendered>,
 }
 
 impl Trail {
     /// An empty trail that need not grow for `events` of the usual size.
     pub(crate) fn with_room_for(events: usize) -> Self {
         const USUAL: usize = 768;
-        Self { bytes: Vec::with_capacity(events * USUAL), drafts: Vec::with_capacity(events) }
+        Self { bytes: Vec::with_capacity(events * USUAL), drafts: Vec::with_capacity(events), context: None }
     }
 
     pub(crate) fn drafts(&self) -> &[Draft] {
@@ -198,12 +190,12 @@ impl Trail {
         now: Timestamp,
         sealer: &mut impl Sealer,
     ) -> Result<(), String> {
-        if event.step.is_some_and(|step| step > MAX_SAFE_INTEGER) {
+        if event.context.step.is_some_and(|step| step > MAX_SAFE_INTEGER) {
             return Err(format!("step of {} is beyond 2^53-1", event.name));
         }
         let mut refs = Vec::with_capacity(event.evidence.len());
         for (role, class, plaintext) in &event.evidence {
-            refs.push(sealer.seal(*role, *class, event.proposal, plaintext)?);
+            refs.push(sealer.seal(*role, *class, event.context.proposal, plaintext)?);
         }
         let id = EventId::new(now);
         let start = self.bytes.len();
@@ -226,45 +218,31 @@ impl Trail {
     }
 
     fn write(&mut self, event: &Event, data: &[u8], refs: &[EvidenceRef], id: EventId, log: LogId) -> Draft {
+        if self.context.as_ref().is_none_or(|rendered| !rendered.is_of(&event.context)) {
+            self.context = Some(Rendered::new(&event.context, log));
+        }
+        let Some(context) = &self.context else { unreachable!("it was rendered above") };
         let out = &mut self.bytes;
         let start = out.len();
-        out.extend_from_slice(b"{\"actor\":");
-        json(out, &event.actor);
-        out.extend_from_slice(b",\"canon\":");
-        json(out, &event.canon);
-        out.extend_from_slice(b",\"data\":");
+        out.extend_from_slice(context.to_data());
         out.extend_from_slice(if data.is_empty() { b"{}" } else { data });
-        out.extend_from_slice(b",\"epoch\":");
-        json(out, &event.epoch);
-        out.extend_from_slice(b",\"event\":\"");
+        out.extend_from_slice(context.to_event());
         out.extend_from_slice(event.name.as_str().as_bytes());
         out.extend_from_slice(b"\",\"evidence\":");
-        json(out, &refs);
+        if refs.is_empty() {
+            out.extend_from_slice(b"[]");
+        } else {
+            json(out, &refs);
+        }
         out.extend_from_slice(b",\"id\":");
         json(out, &id);
-        out.extend_from_slice(b",\"log\":");
-        json(out, &log);
-        out.extend_from_slice(b",\"policy\":");
-        json(out, &event.policy);
-        out.extend_from_slice(b",\"prev\":\"");
+        out.extend_from_slice(context.to_prev());
         let prev_at = out.len();
-        out.extend_from_slice(b"\",\"proposal\":");
-        json(out, &event.proposal);
-        out.extend_from_slice(b",\"refs\":");
-        json(out, &event.refs);
-        out.extend_from_slice(b",\"seq\":");
+        out.extend_from_slice(context.to_seq());
         let seq_at = out.len();
-        out.extend_from_slice(b",\"session\":");
-        json(out, &event.session);
-        out.extend_from_slice(b",\"step\":");
-        json(out, &event.step);
-        out.extend_from_slice(b",\"time\":\"");
+        out.extend_from_slice(context.to_time());
         let time_at = out.len();
-        out.extend_from_slice(b"\",\"tool_id\":");
-        json(out, &event.tool);
-        out.extend_from_slice(b",\"trust\":");
-        json(out, &event.trust);
-        out.extend_from_slice(b",\"v\":1}");
+        out.extend_from_slice(context.to_end());
         Draft { name: event.name, id, whole: start..out.len(), prev_at, seq_at, time_at }
     }
 
@@ -292,7 +270,7 @@ impl Draft {
 
 /// Plain serialisation, for values whose members are few and declared in canonical order. serde_json escapes
 /// strings exactly as RFC 8785 wants it.
-fn json(out: &mut Vec<u8>, value: &impl Serialize) {
+pub(crate) fn json(out: &mut Vec<u8>, value: &impl Serialize) {
     serde_json::to_writer(out, value).expect("writing an identifier to memory does not fail");
 }
 
@@ -309,7 +287,7 @@ fn shrink(
     const COST: usize = 256;
     let class = event.evidence.first().map_or(RetentionClass::Standard, |(_, class, _)| *class);
     let mut move_out = |plaintext: &[u8]| -> Result<serde_json::Value, String> {
-        let reference = sealer.seal(Role::Data, class, event.proposal, plaintext)?;
+        let reference = sealer.seal(Role::Data, class, event.context.proposal, plaintext)?;
         let pointer = serde_json::json!({ "evidence": reference.object });
         refs.push(reference);
         Ok(pointer)

@@ -31,6 +31,7 @@
 
 mod canonical;
 mod committer;
+mod context;
 mod cursor;
 mod error;
 mod event;
@@ -49,6 +50,7 @@ mod recovery;
 mod seal;
 mod verify;
 
+pub use context::Context;
 pub use error::{AuditBlocked, AuditError, EvidenceProblem, ProblemKind};
 pub use event::Event;
 pub use event_name::{EventName, UnknownEvent};

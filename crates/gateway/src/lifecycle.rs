@@ -33,6 +33,7 @@ use portcullis_governance::boundary::{
     TransmitFailure, ValidatedPermit,
 };
 use portcullis_governance::evidence::Evidence;
+use portcullis_governance::notes::{Canonicalized, Determined, Evaluated, Received};
 use portcullis_governance::permit::{Mint, Permit};
 use portcullis_governance::policy::{Authorised, Circumstances, Decision, Verdict};
 use portcullis_governance::record::Isolation;
@@ -145,16 +146,12 @@ impl Lifecycle {
         let lineage = call.session.next_step(None);
         let mut trail = Trail::open(&self.log, id, &lineage);
         let arguments_bytes = call.arguments.as_ref().map_or(0, |args| args.get().len());
-        let received = json!({
-            "arguments_bytes": arguments_bytes, "client": one_line(&call.client), "name": one_line(&call.name),
-        });
+        let (client, name) = (one_line(&call.client), one_line(&call.name));
+        let received = Received { arguments_bytes, client: &client, name: &name };
         let world = self.world.load();
         let Some(entry) = world.registry().tool(&call.name) else {
             trail.note(EventName::ProposalReceived, received);
-            trail.note(
-                EventName::McpUngovernedToolSurface,
-                json!({"code": "MP-FH-002", "name": one_line(&call.name)}),
-            );
+            trail.note(EventName::McpUngovernedToolSurface, json!({"code": "MP-FH-002", "name": name}));
             return Err(unknown_tool(&call.name).with("proposal_id", json!(id)));
         };
         trail.about(&entry.tool, entry.server.trust.as_str());
@@ -189,10 +186,12 @@ impl Lifecycle {
                 .map_err(|error| refuse(proposal, request_refusal(&error, entry)))?;
         proposal.trail.note(
             EventName::ProposalCanonicalized,
-            json!({
-                "fingerprint": request.fingerprint(), "request_sha256": request.sha256(),
-                "scopes": request.tool().scopes(), "side_effects": request.tool().side_effects(),
-            }),
+            Canonicalized {
+                fingerprint: request.fingerprint(),
+                request_sha256: request.sha256(),
+                scopes: request.tool().scopes(),
+                side_effects: request.tool().side_effects(),
+            },
         );
         Ok(request)
     }
@@ -216,7 +215,7 @@ impl Lifecycle {
         proposal.trail.under(decision.policy());
         proposal.trail.note(
             EventName::PolicyEvaluated,
-            json!({"decision": decision.verdict().as_str(), "reasons": decision.reasons()}),
+            Evaluated { decision: decision.verdict().as_str(), reasons: decision.reasons() },
         );
         if decision.verdict() == Verdict::Denied {
             let message = format!("policy denies this call: {}", decision.reasons().join(", "));
@@ -251,7 +250,8 @@ impl Lifecycle {
         proposal: &mut Proposal,
     ) -> Result<Authorised<'r>, ErrorDocument> {
         if let Some(authorised) = decision.unattended() {
-            proposal.trail.note(EventName::ApprovalDetermined, json!({"outcome": "not_needed"}));
+            let not_needed = Determined { approval_id: None, outcome: "not_needed", scope: None };
+            proposal.trail.note(EventName::ApprovalDetermined, not_needed);
             return Ok(authorised);
         }
         if let Some(authorised) = self.claim(request, decision, proposal) {
@@ -284,7 +284,7 @@ impl Lifecycle {
         let (approval_id, scope) = (claim.approval_id(), claim.scope());
         let current = self.world.load();
         let authorised = current.registry().policy().approved(decision, claim)?;
-        let met = json!({"approval_id": approval_id, "outcome": "met", "scope": scope});
+        let met = Determined { approval_id: Some(approval_id), outcome: "met", scope: Some(scope) };
         proposal.trail.note(EventName::ApprovalDetermined, met);
         Some(authorised)
     }
@@ -376,7 +376,7 @@ impl Lifecycle {
         proposal: &mut Proposal,
     ) -> Permit {
         let permit = self.mint.issue(authorised, &entry.server, &call.session);
-        proposal.trail.note(EventName::PermitIssued, permit.recorded());
+        proposal.trail.note_canonical(EventName::PermitIssued, permit.recorded());
         failpoint::pass("permit.after_issue");
         permit
     }

@@ -20,6 +20,7 @@ use portcullis_gauntlet::RawResult;
 use serde_json::json;
 
 use crate::declaration::SideEffect;
+use crate::notes::{Came, Intent, OfPermit};
 use crate::permit::{Mint, Permit, PermitKey};
 use crate::registry::{ActiveRegistry, Registry};
 use crate::request::CanonicalRequest;
@@ -352,14 +353,14 @@ impl Boundary {
             trail.flush()?;
             return Err(Denied::Check(check));
         }
-        trail.note(EventName::PermitValidated, json!({"permit_id": permit_id}));
+        trail.note(EventName::PermitValidated, OfPermit { permit_id });
         failpoint::pass("boundary.after_validate");
 
         let tool = request.tool();
         let call = WireCall {
             method: "tools/call",
             name: tool.id().item().name(),
-            arguments: request.args().get().as_bytes(),
+            arguments: request.args().as_bytes(),
         };
         let frame = channel.frame(&call);
         let facts = Facts {
@@ -369,18 +370,18 @@ impl Boundary {
             class: retention(&request),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
         };
-        let intent = json!({
-            "approval_id": permit.body().approval_id,
-            "declaration_sha256": permit.body().declaration_sha256,
-            "fingerprint": request.fingerprint(),
-            "permit_id": permit_id,
-            "process_model": "shared",
-            "replica": self.replica,
-            "request_sha256": request.sha256(),
-            "sandbox_profile_sha256": permit.body().sandbox_profile_sha256,
-            "scopes": permit.body().scopes,
-            "side_effects": permit.body().side_effects,
-        });
+        let intent = Intent {
+            approval_id: permit.body().approval_id,
+            declaration_sha256: permit.body().declaration_sha256,
+            fingerprint: request.fingerprint(),
+            permit_id,
+            process_model: "shared",
+            replica: self.replica,
+            request_sha256: request.sha256(),
+            sandbox_profile_sha256: permit.body().sandbox_profile_sha256,
+            scopes: &permit.body().scopes,
+            side_effects: &permit.body().side_effects,
+        };
         trail.note_with(
             EventName::ExecutionIntent,
             intent,
@@ -458,10 +459,10 @@ impl Boundary {
     ) -> Result<(ReleasedResponse, u64), AuditBlocked> {
         let SealedResponse { facts, outcome } = sealed;
         let permit_id = facts.permit_id;
-        let mut result = |outcome: &str, bytes: Option<usize>, evidence: Option<Bytes>| {
+        let mut result = |outcome: &'static str, bytes: Option<usize>, evidence: Option<Bytes>| {
             trail.note_with(
                 EventName::ExecutionResult,
-                json!({"bytes": bytes, "outcome": outcome, "permit_id": permit_id}),
+                Came { bytes, outcome, permit_id },
                 evidence.map(|bytes| (Role::Response, facts.class, bytes)),
             );
         };
@@ -471,7 +472,7 @@ impl Boundary {
             Outcome::TooLarge { bytes, prefix } => result("too_large", Some(*bytes), Some(prefix.clone())),
             Outcome::Failed(TransmitFailure::Timeout) => {
                 result("timeout", None, None);
-                trail.note(EventName::McpToolTimeout, json!({"permit_id": permit_id}));
+                trail.note(EventName::McpToolTimeout, OfPermit { permit_id });
             }
             Outcome::Failed(TransmitFailure::Protocol { reason }) => {
                 result("protocol_error", None, None);
@@ -482,7 +483,7 @@ impl Boundary {
                 trail
                     .note(EventName::McpServerUnavailable, json!({"permit_id": permit_id, "reason": reason}));
                 if *sent {
-                    trail.note(EventName::ExecutionIndeterminate, json!({"permit_id": permit_id}));
+                    trail.note(EventName::ExecutionIndeterminate, OfPermit { permit_id });
                 } else {
                     trail.note(
                         EventName::ExecutionCancelled,

@@ -4,6 +4,7 @@ use portcullis_core::canon::to_jcs;
 use portcullis_core::{PolicyVersion, Sha256Digest};
 use serde_json::{Value, json};
 
+use crate::notes::Frozen;
 use crate::policy::{Decision, Offer};
 use crate::registry::ToolEntry;
 use crate::request::{CANON, CanonicalRequest};
@@ -11,7 +12,7 @@ use crate::request::{CANON, CanonicalRequest};
 /// Everything a decision rests on, by version and digest.
 #[derive(Debug)]
 pub struct Evidence {
-    frozen: Value,
+    frozen: Frozen,
 }
 
 /// Exactly what an operator is shown, and its digest.
@@ -24,22 +25,22 @@ pub struct Presented {
 impl Evidence {
     /// Freezes declaration, policy, canonicalisation and trust of one request.
     pub fn prepare(request: &CanonicalRequest, entry: &ToolEntry, policy: PolicyVersion) -> Self {
-        let frozen = json!({
-            "canon": CANON,
-            "declaration_sha256": request.tool().id().declaration().sha256,
-            "isolation": entry.server.record.isolation_class.as_str(),
-            "lineage": request.lineage(),
-            "policy": policy,
-            "request_sha256": request.sha256(),
-            "reset_epoch": entry.server.live.reset_epoch(),
-            "sandbox_profile_sha256": Value::Null,
-            "trust": entry.server.trust.as_str(),
-        });
+        let frozen = Frozen {
+            canon: CANON,
+            declaration_sha256: request.tool().id().declaration().sha256,
+            isolation: entry.server.record.isolation_class.as_str(),
+            lineage: request.lineage().clone(),
+            policy,
+            request_sha256: request.sha256(),
+            reset_epoch: entry.server.live.reset_epoch(),
+            sandbox_profile_sha256: None,
+            trust: entry.server.trust.as_str(),
+        };
         Self { frozen }
     }
 
     /// The data of `evidence.prepared`.
-    pub fn frozen(&self) -> &Value {
+    pub fn frozen(&self) -> &Frozen {
         &self.frozen
     }
 

@@ -43,6 +43,7 @@ pub mod endpoint;
 pub mod evidence;
 #[cfg(test)]
 mod fixture;
+pub mod notes;
 pub mod operator;
 pub mod permit;
 pub mod policy;

@@ -12,6 +12,7 @@ use portcullis_core::{
     ApprovalId, Clock, Lineage, LogId, PermitId, PolicyVersion, RegistrationEpoch, Secret, Sha256Digest,
     Timestamp, ToolId,
 };
+use rand::RngExt as _;
 use serde::Serialize;
 
 use crate::approval::Claim;
@@ -56,6 +57,8 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Permit {
     body: PermitBody,
+    /// The body in canonical bytes: what the MAC is over and what is recorded.
+    bytes: Vec<u8>,
     mac: [u8; 32],
     /// Uptime after which the permit is dead, whatever the wall clock says.
     deadline: Duration,
@@ -101,12 +104,19 @@ pub(crate) struct PermitTrust {
 pub(crate) struct PermitKey(Secret<[u8; 32]>);
 
 impl PermitKey {
-    fn mac(&self, body: &PermitBody) -> [u8; 32] {
+    fn mac(&self, bytes: &[u8]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_keyed(self.0.expose());
         hasher.update(b"portcullis/permit-v1\n");
-        let json = serde_json::to_vec(body).expect("a permit is serialisable");
-        hasher.update(&json);
+        hasher.update(bytes);
         *hasher.finalize().as_bytes()
+    }
+}
+
+impl PermitBody {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(1024);
+        serde_json::to_writer(&mut bytes, self).expect("a permit is serialisable");
+        bytes
     }
 }
 
@@ -140,8 +150,7 @@ impl Mint {
         let (policy, claim) = authorised.into_parts();
         let tool = request.tool();
         let now = self.clock.now();
-        let mut nonce = [0; 16];
-        getrandom::fill(&mut nonce).expect("the system has random numbers");
+        let nonce: [u8; 16] = rand::rng().random();
         let body = PermitBody {
             approval_id: claim.as_ref().map(Claim::approval_id),
             aud: self.replica,
@@ -165,8 +174,9 @@ impl Mint {
             trust: PermitTrust { min_state: server.trust, server_reset_epoch: server.live.reset_epoch() },
             v: 1,
         };
-        let mac = self.key.mac(&body);
-        Permit { body, mac, deadline: self.clock.uptime() + self.ttl, claim }
+        let bytes = body.to_bytes();
+        let mac = self.key.mac(&bytes);
+        Permit { body, bytes, mac, deadline: self.clock.uptime() + self.ttl, claim }
     }
 }
 
@@ -187,8 +197,8 @@ impl Permit {
     }
 
     /// What is recorded of it: everything but the MAC.
-    pub fn recorded(&self) -> impl Serialize {
-        &self.body
+    pub fn recorded(&self) -> &[u8] {
+        &self.bytes
     }
 
     pub(crate) fn body(&self) -> &PermitBody {
@@ -200,7 +210,7 @@ impl Permit {
     }
 
     pub(crate) fn is_authentic(&self, key: &PermitKey, replica: LogId) -> bool {
-        let expected = Secret::new(key.mac(&self.body));
+        let expected = Secret::new(key.mac(&self.bytes));
         self.body.v == 1 && self.body.aud == replica && expected == Secret::new(self.mac)
     }
 
@@ -217,11 +227,12 @@ impl Permit {
     #[cfg(test)]
     pub(crate) fn tamper(&mut self, change: impl FnOnce(&mut PermitBody, &mut [u8; 32])) {
         change(&mut self.body, &mut self.mac);
+        self.bytes = self.body.to_bytes();
     }
 
     /// Re-authenticates a damaged permit, so that a later check is the one that finds the damage.
     #[cfg(test)]
     pub(crate) fn reseal(&mut self, mint: &Mint) {
-        self.mac = mint.key.mac(&self.body);
+        self.mac = mint.key.mac(&self.bytes);
     }
 }

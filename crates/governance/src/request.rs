@@ -1,18 +1,17 @@
 //! The canonical request: the one form in which a call is decided, approved, permitted and sent (GOV-703).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use portcullis_core::canon::to_jcs;
 use portcullis_core::digest::to_hex;
-use portcullis_core::name::ScopeName;
-use portcullis_core::{Lineage, Principal, RegistrationEpoch, Secret, SessionId, Sha256Digest, ToolId};
+use portcullis_core::{Lineage, Secret, Sha256Digest};
 use portcullis_gauntlet::Screened;
+use rand::RngExt as _;
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::accepted::AcceptedTool;
 use crate::binding::{OutOfScope, Resolved};
-use crate::declaration::SideEffect;
 
 /// The version of these rules, in every document, permit and event.
 pub const CANON: &str = "canon-v1";
@@ -54,7 +53,7 @@ pub enum RequestError {
 pub struct CanonicalRequest {
     tool: Arc<AcceptedTool>,
     lineage: Lineage,
-    args: Box<RawValue>,
+    args: String,
     args_value: serde_json::Value,
     bindings: Vec<Resolved>,
     document: Vec<u8>,
@@ -88,24 +87,53 @@ impl<'de> serde::Deserialize<'de> for Fingerprint {
     }
 }
 
-/// The document of GOV-703. Members are declared in canonical (sorted) order, so that plain serialisation is
-/// RFC 8785; a test holds it to that.
-#[derive(Serialize)]
-struct Document<'a> {
-    args: &'a RawValue,
-    bindings: &'a [Resolved],
-    canon: &'static str,
-    credential_classes: &'a [String],
-    method: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    nonce: Option<&'a str>,
-    principal: &'a Principal,
-    registration_epoch: RegistrationEpoch,
-    scopes: &'a [ScopeName],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    session: Option<SessionId>,
-    side_effects: &'a [SideEffect],
-    tool_id: &'a ToolId,
+/// The document of GOV-703, written member by member in canonical (sorted) order, so that it is RFC 8785 without
+/// being sorted; a test holds it to that.
+struct Document {
+    bytes: Vec<u8>,
+    /// The members that say which call this is, and not what it is: they are not in the fingerprint.
+    nonce: Range<usize>,
+    session: Range<usize>,
+}
+
+impl Document {
+    fn write(tool: &AcceptedTool, args: &str, bindings: &[Resolved], lineage: &Lineage) -> Self {
+        let nonce: [u8; 16] = rand::rng().random();
+        let mut out = Vec::with_capacity(args.len() + 768);
+        out.extend_from_slice(b"{\"args\":");
+        out.extend_from_slice(args.as_bytes());
+        member(&mut out, "bindings", &bindings);
+        member(&mut out, "canon", &CANON);
+        member(&mut out, "credential_classes", &tool.credentials());
+        member(&mut out, "method", &"tools/call");
+        let nonce = member(&mut out, "nonce", &to_hex(&nonce));
+        member(&mut out, "principal", &lineage.principal);
+        member(&mut out, "registration_epoch", &tool.epoch());
+        member(&mut out, "scopes", &tool.scopes());
+        let session = member(&mut out, "session", &lineage.session);
+        member(&mut out, "side_effects", &tool.side_effects());
+        member(&mut out, "tool_id", tool.id());
+        out.push(b'}');
+        Self { bytes: out, nonce, session }
+    }
+
+    fn fingerprint(&self, key: &Secret<[u8; 32]>) -> Fingerprint {
+        let mut hasher = blake3::Hasher::new_keyed(key.expose());
+        hasher.update(&self.bytes[..self.nonce.start]);
+        hasher.update(&self.bytes[self.nonce.end..self.session.start]);
+        hasher.update(&self.bytes[self.session.end..]);
+        Fingerprint(*hasher.finalize().as_bytes())
+    }
+}
+
+/// Writes a member behind others and says where it is, its comma included.
+fn member(out: &mut Vec<u8>, name: &str, value: &impl Serialize) -> Range<usize> {
+    let start = out.len();
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\":");
+    serde_json::to_writer(&mut *out, value).expect("writing plain values to memory does not fail");
+    start..out.len()
 }
 
 impl CanonicalRequest {
@@ -126,39 +154,19 @@ impl CanonicalRequest {
             return Err(RequestError::TooLarge { limit });
         }
         let args = String::from_utf8(args).map_err(|_| RequestError::NotCanonical)?;
-        let args = RawValue::from_string(args).map_err(|_| RequestError::NotCanonical)?;
         let mut bindings = Vec::new();
         for binding in tool.bindings() {
             binding.resolve(screened.args(), &mut bindings)?;
         }
-        let mut nonce = [0; 16];
-        getrandom::fill(&mut nonce).expect("the system has random numbers");
-        let nonce = to_hex(&nonce);
-        let mut document = Document {
-            args: &args,
-            bindings: &bindings,
-            canon: CANON,
-            credential_classes: tool.credentials(),
-            method: "tools/call",
-            nonce: Some(&nonce),
-            principal: &lineage.principal,
-            registration_epoch: tool.epoch(),
-            scopes: tool.scopes(),
-            session: Some(lineage.session),
-            side_effects: tool.side_effects(),
-            tool_id: tool.id(),
-        };
-        let bytes = serde_json::to_vec(&document).map_err(|_| RequestError::NotCanonical)?;
-        (document.nonce, document.session) = (None, None);
-        let bare = serde_json::to_vec(&document).map_err(|_| RequestError::NotCanonical)?;
-        let fingerprint = Fingerprint(*blake3::keyed_hash(fingerprint_key.expose(), &bare).as_bytes());
-        let sha256 = Self::digest_of(&bytes);
+        let document = Document::write(tool, &args, &bindings, &lineage);
+        let fingerprint = document.fingerprint(fingerprint_key);
+        let sha256 = Self::digest_of(&document.bytes);
         Ok(Self {
             tool: tool.clone(),
             args_value: screened.args().clone(),
             args,
             bindings,
-            document: bytes,
+            document: document.bytes,
             sha256,
             fingerprint,
             lineage,
@@ -181,7 +189,7 @@ impl CanonicalRequest {
     }
 
     /// The canonical arguments: the bytes that are shown, hashed and sent.
-    pub fn args(&self) -> &RawValue {
+    pub fn args(&self) -> &str {
         &self.args
     }
 

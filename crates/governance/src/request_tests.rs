@@ -205,7 +205,7 @@ proptest! {
             spell(&args, backwards, &mut text);
             request(&tool, &text)
         });
-        prop_assert_eq!(forwards.args().get(), backwards.args().get());
+        prop_assert_eq!(forwards.args(), backwards.args());
         prop_assert_eq!(forwards.fingerprint(), backwards.fingerprint());
         prop_assert!(is_canonical(&forwards) && is_canonical(&backwards));
     }

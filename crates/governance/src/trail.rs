@@ -4,8 +4,10 @@
 //! commit. A trail that is dropped before that hands over what it has, so that a refused, cancelled or
 //! panicking call is still on record.
 
-use portcullis_audit::{AuditBlocked, AuditLog, Event, EventName, Receipt, RetentionClass, Role};
-use portcullis_core::{Actor, Lineage, PolicyVersion, ProposalId, RegistrationEpoch, ToolId};
+use std::sync::Arc;
+
+use portcullis_audit::{AuditBlocked, AuditLog, Context, Event, EventName, Receipt, RetentionClass, Role};
+use portcullis_core::{Actor, Lineage, PolicyVersion, ProposalId};
 use serde::Serialize;
 
 use crate::accepted::AcceptedTool;
@@ -15,39 +17,36 @@ use crate::request::CANON;
 #[derive(Debug)]
 pub struct Trail {
     log: AuditLog,
-    actor: Actor,
-    lineage: Lineage,
     proposal: ProposalId,
-    tool: Option<(ToolId, RegistrationEpoch)>,
-    policy: Option<PolicyVersion>,
-    trust: Option<&'static str>,
+    /// Shared by all events noted until it changes.
+    context: Arc<Context>,
     pending: Vec<Event>,
 }
 
 impl Trail {
     /// Opens the trail of `proposal`.
     pub fn open(log: &AuditLog, proposal: ProposalId, lineage: &Lineage) -> Self {
-        Self {
-            log: log.clone(),
-            actor: Actor::from(&lineage.principal),
-            lineage: lineage.clone(),
-            proposal,
-            tool: None,
-            policy: None,
-            trust: None,
-            pending: Vec::with_capacity(10),
-        }
+        let context = Context {
+            session: Some(lineage.session),
+            step: Some(lineage.step),
+            proposal: Some(proposal),
+            canon: Some(CANON),
+            ..Context::new(Actor::from(&lineage.principal))
+        };
+        Self { log: log.clone(), proposal, context: Arc::new(context), pending: Vec::with_capacity(10) }
     }
 
     /// From here on events name the tool and the trust it has.
     pub fn about(&mut self, tool: &AcceptedTool, trust: &'static str) {
-        self.tool = Some((tool.id().clone(), tool.epoch()));
-        self.trust = Some(trust);
+        let context = Arc::make_mut(&mut self.context);
+        context.tool = Some(tool.id().clone());
+        context.epoch = Some(tool.epoch());
+        context.trust = Some(trust);
     }
 
     /// From here on events name the policy in force.
     pub fn under(&mut self, policy: PolicyVersion) {
-        self.policy = Some(policy);
+        Arc::make_mut(&mut self.context).policy = Some(policy);
     }
 
     /// Notes an event.
@@ -56,7 +55,12 @@ impl Trail {
         self.pending.push(event);
     }
 
-    /// Notes an event with one piece of evidence.
+    /// Notes an event whose data is canonical JSON already.
+    pub fn note_canonical(&mut self, name: EventName, data: &[u8]) {
+        self.pending.push(Event::within(name, &self.context).canonical_data(data.to_vec()));
+    }
+
+    /// Notes an event with pieces of evidence.
     pub fn note_with(
         &mut self,
         name: EventName,
@@ -86,22 +90,7 @@ impl Trail {
     }
 
     fn event(&self, name: EventName, data: impl Serialize) -> Event {
-        let mut event = Event::new(name, &self.actor)
-            .session(self.lineage.session)
-            .step(self.lineage.step)
-            .proposal(self.proposal)
-            .canon(CANON)
-            .data(data);
-        if let Some((tool, epoch)) = &self.tool {
-            event = event.tool(tool).epoch(*epoch);
-        }
-        if let Some(policy) = self.policy {
-            event = event.policy(policy);
-        }
-        if let Some(trust) = self.trust {
-            event = event.trust(trust);
-        }
-        event
+        Event::within(name, &self.context).data(data)
     }
 }
 

@@ -1,0 +1,173 @@
+//! What the events of every call say.
+//!
+//! Typed, because a call leaves nine of these and building a JSON document for each costs more than the call's
+//! validation. Members are declared in canonical (sorted) order, so that writing them down is writing them canonically.
+//! Rarer events say theirs with `json!` where they happen.
+
+use portcullis_core::name::ScopeName;
+use portcullis_core::{ApprovalId, Lineage, LogId, PermitId, PolicyVersion, Sha256Digest};
+use serde::Serialize;
+
+use crate::approval::Scope;
+use crate::declaration::SideEffect;
+use crate::request::Fingerprint;
+
+/// `proposal.received`.
+#[derive(Debug, Serialize)]
+pub struct Received<'a> {
+    /// How long the arguments are.
+    pub arguments_bytes: usize,
+    /// What the client calls itself, cut and escaped.
+    pub client: &'a str,
+    /// The name it called, cut and escaped.
+    pub name: &'a str,
+}
+
+/// `proposal.canonicalized`.
+#[derive(Debug, Serialize)]
+pub struct Canonicalized<'a> {
+    /// Equal requests of one principal have equal ones.
+    pub fingerprint: Fingerprint,
+    /// The digest of the canonical document.
+    pub request_sha256: Sha256Digest,
+    /// The scopes the tool was declared with.
+    pub scopes: &'a [ScopeName],
+    /// Its classes.
+    pub side_effects: &'a [SideEffect],
+}
+
+/// `policy.evaluated`.
+#[derive(Debug, Serialize)]
+pub struct Evaluated<'a> {
+    /// The verdict's word.
+    pub decision: &'a str,
+    /// The policies that decided.
+    pub reasons: &'a [String],
+}
+
+/// `evidence.prepared`: everything a decision rests on, by version and digest.
+#[derive(Debug, Clone, Serialize)]
+pub struct Frozen {
+    /// The canonicalization.
+    pub canon: &'static str,
+    /// The accepted declaration.
+    pub declaration_sha256: Sha256Digest,
+    /// The server's isolation class.
+    pub isolation: &'static str,
+    /// Who asks, where.
+    pub lineage: Lineage,
+    /// The policy.
+    pub policy: PolicyVersion,
+    /// The canonical request.
+    pub request_sha256: Sha256Digest,
+    /// How often the server's trust was reset.
+    pub reset_epoch: u64,
+    /// The sandbox profile, if the server has one.
+    pub sandbox_profile_sha256: Option<Sha256Digest>,
+    /// The server's trust.
+    pub trust: &'static str,
+}
+
+/// `approval.determined` when nobody has to be asked.
+#[derive(Debug, Serialize)]
+pub struct Determined {
+    /// The approval that covers the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// `met` or `not_needed`.
+    pub outcome: &'static str,
+    /// How far the approval reaches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+}
+
+/// An event that only names a permit: `permit.validated`, `mcp.tool_timeout`, `execution.indeterminate`.
+#[derive(Debug, Serialize)]
+pub struct OfPermit {
+    /// Which.
+    pub permit_id: PermitId,
+}
+
+/// `execution.intent`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Intent<'a> {
+    pub(crate) approval_id: Option<ApprovalId>,
+    pub(crate) declaration_sha256: Sha256Digest,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) permit_id: PermitId,
+    pub(crate) process_model: &'static str,
+    pub(crate) replica: LogId,
+    pub(crate) request_sha256: Sha256Digest,
+    pub(crate) sandbox_profile_sha256: Option<Sha256Digest>,
+    pub(crate) scopes: &'a [ScopeName],
+    pub(crate) side_effects: &'a [SideEffect],
+}
+
+/// `execution.result`.
+#[derive(Debug, Serialize)]
+pub(crate) struct Came {
+    pub(crate) bytes: Option<usize>,
+    pub(crate) outcome: &'static str,
+    pub(crate) permit_id: PermitId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_core::canon::to_jcs;
+    use portcullis_core::{Principal, SessionId, Timestamp};
+
+    fn assert_canonical(note: &impl Serialize) {
+        let plain = serde_json::to_vec(note).unwrap();
+        assert_eq!(String::from_utf8(plain).unwrap(), String::from_utf8(to_jcs(note).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn every_note_is_written_canonically() {
+        // AUD-10
+        let now = Timestamp::from_millis(1_800_000_000_000);
+        let digest = Sha256Digest::of(b"x");
+        let (permit_id, approval_id) = (PermitId::new(now), None);
+        let fingerprint: Fingerprint = serde_json::from_value(serde_json::json!("00".repeat(32))).unwrap();
+        let lineage = Lineage {
+            parent: None,
+            principal: Principal::agent("a").unwrap(),
+            session: SessionId::new(now),
+            step: 3,
+        };
+        assert_canonical(&Received { arguments_bytes: 1, client: "c", name: "n" });
+        assert_canonical(&Canonicalized {
+            fingerprint,
+            request_sha256: digest,
+            scopes: &[],
+            side_effects: &[],
+        });
+        assert_canonical(&Evaluated { decision: "allow", reasons: &["r".into()] });
+        assert_canonical(&Frozen {
+            canon: "canon-v1",
+            declaration_sha256: digest,
+            isolation: "i",
+            lineage,
+            policy: PolicyVersion { counter: 1, sha256: digest },
+            request_sha256: digest,
+            reset_epoch: 0,
+            sandbox_profile_sha256: None,
+            trust: "untrusted",
+        });
+        assert_canonical(&Determined { approval_id: None, outcome: "met", scope: Some(Scope::Once) });
+        assert_canonical(&OfPermit { permit_id });
+        assert_canonical(&Intent {
+            approval_id,
+            declaration_sha256: digest,
+            fingerprint,
+            permit_id,
+            process_model: "shared",
+            replica: LogId::new(now),
+            request_sha256: digest,
+            sandbox_profile_sha256: None,
+            scopes: &[],
+            side_effects: &[],
+        });
+        assert_canonical(&Came { bytes: Some(1), outcome: "result", permit_id });
+    }
+}
