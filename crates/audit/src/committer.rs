@@ -5,9 +5,6 @@
 //! done for: a kernel may report a failed write-back once and then forget it, so after an error no later
 //! success on the same file can be believed. Reopening reads what is really there.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -20,6 +17,7 @@ use crate::event::{Event, Trail};
 use crate::event_name::EventName;
 use crate::evidence::{Day, EvidenceRef, RetentionClass, Role};
 use crate::files::{self, Spare};
+use crate::filling::Filling;
 use crate::frame::{self, COMMIT_LEN, Commit, HEADER_LEN, SegmentHeader};
 use crate::layout::Layout;
 use crate::log::{DurableRecord, Receipt};
@@ -65,7 +63,7 @@ pub(crate) struct Committer {
     shared: Arc<Shared>,
     segment_bytes: u64,
     group_delay: Duration,
-    segment: Segment,
+    segment: Filling,
     spare: Spare,
     packs: Packs,
     next_seq: u64,
@@ -75,13 +73,6 @@ pub(crate) struct Committer {
     clock_behind: bool,
     /// A turn's bytes, kept for the next.
     out: Vec<u8>,
-}
-
-struct Segment {
-    path: PathBuf,
-    file: File,
-    offset: u64,
-    len: u64,
 }
 
 /// Where one record of the turn lies in its bytes.
@@ -106,24 +97,24 @@ impl Committer {
     /// Goes on where the log ends, or begins it.
     pub(crate) fn new(setup: Setup, tail: Option<Tail>) -> Result<Self, AuditError> {
         let mut spare = Spare::at(setup.layout.spare_segment());
-        let (tail, file) = match tail {
+        let (tail, segment) = match tail {
             Some(tail) => {
-                let file = files::open_rw(&tail.segment)?;
-                (tail, file)
+                let segment = Filling::open(&tail.segment, tail.len, tail.offset)?;
+                (tail, segment)
             }
             None => {
                 let path = setup.layout.segment(0);
                 let header = SegmentHeader { log: setup.log, first_seq: 0, prev: Sha256Digest::ZERO };
-                let (file, len) = spare.take(&path, 0, setup.first_segment_bytes, &header.encode())?;
+                let segment = spare.take(&path, 0, setup.first_segment_bytes, &header.encode())?;
                 let tail = Tail {
                     next_seq: 0,
                     head: Sha256Digest::ZERO,
                     last_time: Timestamp::default(),
                     segment: path,
-                    offset: HEADER_LEN as u64,
-                    len,
+                    offset: segment.end(),
+                    len: segment.len(),
                 };
-                (tail, file)
+                (tail, segment)
             }
         };
         setup.shared.next_seq.store(tail.next_seq, Ordering::Release);
@@ -137,7 +128,7 @@ impl Committer {
             shared: setup.shared,
             segment_bytes: setup.segment_bytes,
             group_delay: setup.group_delay,
-            segment: Segment { path: tail.segment, file, offset: tail.offset, len: tail.len },
+            segment,
             spare,
             packs,
             next_seq: tail.next_seq,
@@ -179,16 +170,16 @@ impl Committer {
         let time = wall.max(self.last_time);
         self.write_evidence(parcels)?;
         let (placed, head) = self.fill(parcels, time);
-        if self.segment.len < self.segment.offset + self.out.len() as u64 {
+        if self.segment.room() < self.out.len() as u64 {
             self.rotate()?;
         }
         let holds = |name| placed.iter().any(|record| record.name == name);
         let (intent, result) = (holds(EventName::ExecutionIntent), holds(EventName::ExecutionResult));
         if intent {
-            failpoint::pass_io("audit.before_intent").at(&self.segment.path)?;
+            failpoint::pass_io("audit.before_intent").at(self.segment.path())?;
         }
         if result {
-            failpoint::pass_io("audit.before_result").at(&self.segment.path)?;
+            failpoint::pass_io("audit.before_result").at(self.segment.path())?;
         }
         self.write()?;
         if intent {
@@ -263,29 +254,22 @@ impl Committer {
         failpoint::pass_io("audit.rotate").at(&path)?;
         let header = SegmentHeader { log: self.log, first_seq: self.next_seq, prev: self.head };
         let needed = (HEADER_LEN + self.out.len()) as u64;
-        let (file, len) = self.spare.take(&path, needed, self.segment_bytes, &header.encode())?;
-        self.segment = Segment { path, file, offset: HEADER_LEN as u64, len };
+        self.segment = self.spare.take(&path, needed, self.segment_bytes, &header.encode())?;
         Ok(())
     }
 
     /// One write, one sync.
     fn write(&mut self) -> Result<(), AuditError> {
-        let segment = &mut self.segment;
-        failpoint::pass_io("audit.before_write").at(&segment.path)?;
-        let bytes = match failpoint::short_write("audit.write") {
-            Some(short) => &self.out[..short.min(self.out.len())],
-            None => &self.out[..],
-        };
-        let written = segment.file.write_at(bytes, segment.offset).at(&segment.path)?;
-        if written < self.out.len() {
-            // AUD-62: a full disk says so only at the next write. What arrived is a torn tail.
-            let cut = format!("only {written} of {} bytes were written; is the disk full?", self.out.len());
-            return Err(std::io::Error::new(std::io::ErrorKind::WriteZero, cut)).at(&segment.path);
+        let path = self.segment.path().to_owned();
+        failpoint::pass_io("audit.before_write").at(&path)?;
+        self.segment.add(&self.out);
+        match failpoint::short_write("audit.write") {
+            Some(bytes) => self.segment.write_short(bytes).at(&path)?,
+            None => self.segment.write().at(&path)?,
         }
-        failpoint::pass_io("audit.sync").and_then(|()| segment.file.sync_data()).at(&segment.path)?;
+        failpoint::pass_io("audit.sync").and_then(|()| self.segment.sync()).at(&path)?;
         self.shared.segment_syncs.fetch_add(1, Ordering::Relaxed);
-        segment.offset += written as u64;
-        if segment.offset > segment.len / 2 {
+        if self.segment.end() > self.segment.len() / 2 {
             self.spare.prepare(self.segment_bytes);
         }
         Ok(())

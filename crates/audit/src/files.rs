@@ -12,6 +12,7 @@ use std::time::Instant;
 use rustix::fs::OFlags;
 
 use crate::error::{AtPath as _, AuditError};
+use crate::filling::{BLOCK, Filling};
 
 fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -22,6 +23,21 @@ fn private() -> OpenOptions {
 /// Opens a file of the log to read and overwrite.
 pub(crate) fn open_rw(path: &Path) -> Result<File, AuditError> {
     private().read(true).write(true).open(path).at(path)
+}
+
+/// Opens a file of the log to overwrite whole blocks of it past the page cache; through the page cache if the file
+/// system knows no other way.
+pub(crate) fn open_direct(path: &Path) -> Result<File, AuditError> {
+    #[cfg(target_os = "linux")]
+    {
+        let direct =
+            private().write(true).custom_flags((OFlags::NOFOLLOW | OFlags::DIRECT).bits() as i32).open(path);
+        match direct {
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {}
+            direct => return direct.at(path),
+        }
+    }
+    private().write(true).open(path).at(path)
 }
 
 /// Opens a file of the log to read.
@@ -69,28 +85,30 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), AuditError> {
 ///
 /// The zeros go out in pieces, each synced before the next and, unless there is `hurry`, followed by a rest as
 /// long as it took: a commit's own few bytes would otherwise queue behind all of them.
-fn preallocate(path: &Path, len: u64, hurry: &AtomicBool) -> Result<File, AuditError> {
-    static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
-    let file = private().read(true).write(true).create(true).truncate(true).open(path).at(path)?;
+fn preallocate(path: &Path, len: u64, hurry: &AtomicBool) -> Result<(), AuditError> {
+    #[repr(align(4096))]
+    struct Zeros([u8; 1 << 20]);
+    static ZEROS: Zeros = Zeros([0; 1 << 20]);
+    private().write(true).create(true).truncate(true).open(path).at(path)?;
+    let file = open_direct(path)?;
     let mut offset = 0;
     while offset < len {
-        let piece = ZEROS.len().min((len - offset) as usize);
+        let piece = ZEROS.0.len().min((len - offset) as usize);
         let started = Instant::now();
-        file.write_all_at(&ZEROS[..piece], offset).at(path)?;
+        file.write_all_at(&ZEROS.0[..piece], offset).at(path)?;
         offset += piece as u64;
         if !hurry.load(Ordering::Relaxed) {
             file.sync_data().at(path)?;
             std::thread::sleep(started.elapsed());
         }
     }
-    file.sync_all().at(path)?;
-    Ok(file)
+    file.sync_all().at(path)
 }
 
 /// A preallocated file that is made on another thread before it is needed.
 pub(crate) struct Spare {
     path: PathBuf,
-    making: Option<std::thread::JoinHandle<Result<(File, u64), AuditError>>>,
+    making: Option<std::thread::JoinHandle<Result<u64, AuditError>>>,
     hurry: Arc<AtomicBool>,
 }
 
@@ -102,40 +120,43 @@ impl Spare {
 
     /// Begins to make one of `len` bytes, unless one is being made or already made.
     pub(crate) fn prepare(&mut self, len: u64) {
+        let len = len.next_multiple_of(BLOCK as u64);
         if self.making.is_none() {
             self.hurry = Arc::default();
             let (path, hurry) = (self.path.clone(), self.hurry.clone());
-            let make = move || make_spare(&path, len, &hurry).map(|file| (file, len));
+            let make = move || make_spare(&path, len, &hurry).map(|()| len);
             self.making = std::thread::Builder::new().name("audit-spare".into()).spawn(make).ok();
         }
     }
 
-    /// Gives out a file of at least `len` bytes under the name `to`, beginning with `head`; waits for the one
-    /// being made, or makes one of `otherwise` bytes now.
+    /// Gives out a file of at least `len` bytes under the name `to`, beginning with `head` and to be filled behind
+    /// it; waits for the one being made, or makes one of `otherwise` bytes now.
     pub(crate) fn take(
         &mut self,
         to: &Path,
         len: u64,
         otherwise: u64,
         head: &[u8],
-    ) -> Result<(File, u64), AuditError> {
-        let (file, size) = match self.finish() {
-            Some(Ok((file, size))) if size >= len => (file, size),
+    ) -> Result<Filling, AuditError> {
+        let size = match self.finish() {
+            Some(Ok(size)) if size >= len => size,
             _ => {
-                let size = otherwise.max(len);
-                (make_spare(&self.path, size, &AtomicBool::new(true))?, size)
+                let size = otherwise.max(len).next_multiple_of(BLOCK as u64);
+                make_spare(&self.path, size, &AtomicBool::new(true))?;
+                size
             }
         };
         if !head.is_empty() {
-            file.write_all_at(head, 0).at(&self.path)?;
-            file.sync_all().at(&self.path)?;
+            let mut beginning = Filling::open(&self.path, size, 0)?;
+            beginning.add(head);
+            beginning.write().and_then(|()| beginning.sync()).at(&self.path)?;
         }
         rename(&self.path, to)?;
-        Ok((file, size))
+        Filling::open(to, size, head.len() as u64)
     }
 
     /// Waits for the one being made, which from now on takes no rests.
-    fn finish(&mut self) -> Option<Result<(File, u64), AuditError>> {
+    fn finish(&mut self) -> Option<Result<u64, AuditError>> {
         self.hurry.store(true, Ordering::Relaxed);
         self.making.take().and_then(|making| making.join().ok())
     }
@@ -148,18 +169,15 @@ impl Drop for Spare {
 }
 
 /// Makes a spare, or takes the one an earlier run left: it has its name only since all of it is on the disk.
-fn make_spare(path: &Path, len: u64, hurry: &AtomicBool) -> Result<File, AuditError> {
-    if let Ok(file) = open_rw(path)
-        && file.metadata().is_ok_and(|metadata| metadata.len() == len)
-    {
-        return Ok(file);
+fn make_spare(path: &Path, len: u64, hurry: &AtomicBool) -> Result<(), AuditError> {
+    if open_rw(path).and_then(|file| file.metadata().at(path)).is_ok_and(|metadata| metadata.len() == len) {
+        return Ok(());
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
-    let file = preallocate(&new, len, hurry)?;
-    rename(&new, path)?;
-    Ok(file)
+    preallocate(&new, len, hurry)?;
+    rename(&new, path)
 }
 
 /// Refuses everything in and under `dir` that others could read or change (AUD-15).

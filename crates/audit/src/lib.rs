@@ -38,6 +38,7 @@ mod event;
 mod event_name;
 mod evidence;
 mod files;
+mod filling;
 mod frame;
 mod keys;
 mod layout;

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use portcullis_core::failpoint;
@@ -15,6 +14,7 @@ use portcullis_core::failpoint;
 use crate::error::{AtPath as _, AuditError};
 use crate::evidence::{Day, EvidenceRef, RetentionClass};
 use crate::files::{self, Spare};
+use crate::filling::Filling;
 use crate::layout::Layout;
 use crate::seal::{self, OBJECT_HEAD, ObjectHead};
 
@@ -40,13 +40,8 @@ pub(crate) struct Packs {
 }
 
 struct Pack {
-    path: PathBuf,
-    file: File,
     number: u32,
-    offset: u64,
-    len: u64,
-    /// What this turn adds.
-    pending: Vec<u8>,
+    file: Filling,
 }
 
 impl Packs {
@@ -71,7 +66,7 @@ impl Packs {
             self.open.insert(place, pack);
             self.forget_old_days(object.day);
         }
-        let full = self.open.get(&place).is_some_and(|pack| pack.room() < needed);
+        let full = self.open.get(&place).is_some_and(|pack| pack.file.room() < needed);
         if full && let Some(mut done) = self.open.remove(&place) {
             done.write()?;
             done.sync()?;
@@ -79,8 +74,8 @@ impl Packs {
             self.open.insert(place, pack);
         }
         if let Some(pack) = self.open.get_mut(&place) {
-            pack.pending.extend_from_slice(&object.bytes);
-            if pack.room() < pack.len / 2 {
+            pack.file.add(&object.bytes);
+            if pack.file.room() < pack.file.len() / 2 {
                 spare(&mut self.spares, &self.layout, object.class).prepare(PACK);
             }
         }
@@ -90,7 +85,7 @@ impl Packs {
     /// Writes and syncs every pack that something was added to; says how many there were.
     pub(crate) fn write(&mut self) -> Result<u64, AuditError> {
         let mut synced = 0;
-        for pack in self.open.values_mut().filter(|pack| !pack.pending.is_empty()) {
+        for pack in self.open.values_mut().filter(|pack| pack.file.added() > 0) {
             pack.write()?;
             pack.sync()?;
             synced += 1;
@@ -105,9 +100,7 @@ impl Packs {
         let file = files::open_rw(path)?;
         let len = file.metadata().at(path)?.len();
         match end_of_objects(&file, len).at(path)? {
-            Some(offset) => {
-                Ok(Pack { path: path.clone(), file, number: *number, offset, len, pending: Vec::new() })
-            }
+            Some(offset) => Ok(Pack { number: *number, file: Filling::open(path, len, offset)? }),
             // Something was torn while it was being written. Nothing refers to it, but what would be appended
             // could not be found behind it.
             None => self.create(place, number + 1, needed, FIRST_PACK),
@@ -122,8 +115,8 @@ impl Packs {
         usual: u64,
     ) -> Result<Pack, AuditError> {
         let path = self.layout.packs(class).join(format!("{day}-{number}.pack"));
-        let (file, len) = spare(&mut self.spares, &self.layout, class).take(&path, needed, usual, &[])?;
-        Ok(Pack { path, file, number, offset: 0, len, pending: Vec::new() })
+        let file = spare(&mut self.spares, &self.layout, class).take(&path, needed, usual, &[])?;
+        Ok(Pack { number, file })
     }
 
     /// Around midnight two days are open; a day before those will not come again.
@@ -132,7 +125,7 @@ impl Packs {
         if before.is_none_or(|newest| newest < day) {
             self.newest = Some(day);
             self.open
-                .retain(|(_, open), pack| *open == day || Some(*open) == before || !pack.pending.is_empty());
+                .retain(|(_, open), pack| *open == day || Some(*open) == before || pack.file.added() > 0);
         }
     }
 }
@@ -146,20 +139,13 @@ fn spare<'s>(
 }
 
 impl Pack {
-    fn room(&self) -> u64 {
-        self.len.saturating_sub(self.offset + self.pending.len() as u64)
-    }
-
     fn write(&mut self) -> Result<(), AuditError> {
-        self.file.write_all_at(&self.pending, self.offset).at(&self.path)?;
-        self.offset += self.pending.len() as u64;
-        self.pending.clear();
-        self.pending.shrink_to(FIRST_PACK as usize);
-        Ok(())
+        let written = self.file.write();
+        written.at(self.file.path())
     }
 
     fn sync(&self) -> Result<(), AuditError> {
-        failpoint::pass_io("audit.pack_sync").and_then(|()| self.file.sync_data()).at(&self.path)
+        failpoint::pass_io("audit.pack_sync").and_then(|()| self.file.sync()).at(self.file.path())
     }
 }
 
