@@ -6,6 +6,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`lifecycle`] | the ten steps of a governed call |
+//! | [`access`] | who may reach the edge over HTTP |
 //! | [`upstreams`] | connections, held to their declarations |
 //! | [`world`] | the one immutable snapshot the data plane reads |
 //! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
@@ -23,6 +24,7 @@
 //! - A call, once its intent is durable, is settled even if its client has gone.
 //! - Nothing is broadcast: an answer goes to the one request it answers.
 
+pub mod access;
 pub mod control;
 pub mod edge;
 pub mod lifecycle;

@@ -66,6 +66,9 @@ pub(crate) enum Command {
     /// List and decide pending approvals
     #[command(subcommand)]
     Approve(ApproveCommand),
+    /// Give agents keys with which they prove who they are
+    #[command(subcommand)]
+    Key(KeyCommand),
     /// Call one tool through the gateway, as an agent would
     Call(CallArgs),
     /// Read and verify the evidence
@@ -237,6 +240,35 @@ pub(crate) enum ApproveCommand {
     Deny {
         /// The approval
         id: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Make a key for an agent, in place of the one it has; it is shown once
+    #[command(
+        after_help = "Example:\n  portcullis key create ci --expires 90d --grant 'mcp.call:notes/*'\n\nWithout --grant \
+the agent may do whatever the accepted declarations offer (the grant `declared`)."
+    )]
+    Create {
+        /// The agent's name, by which records and policies know it
+        agent: String,
+        /// What it may do at most; may be given several times
+        #[arg(long, value_name = "GRANT")]
+        grant: Vec<String>,
+        /// How long the key holds, as in 12h or 90d [default: until revoked]
+        #[arg(long, value_name = "SPAN")]
+        expires: Option<String>,
+    },
+    /// List the keys in force
+    List,
+    /// Take an agent's key back
+    Revoke {
+        /// The agent's name
+        agent: String,
         /// Why
         #[arg(long)]
         reason: String,

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use miette::{NamedSource, SourceSpan};
 use portcullis_gateway::GatewayOptions;
+use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
 use portcullis_governance::declaration::Span;
 use portcullis_governance::policy::{PolicyFile, Preset};
 use portcullis_governance::record::Mode;
 use serde::Deserialize;
+use url::Url;
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -22,6 +24,7 @@ pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) gateway: GatewaySection,
+    pub(crate) access: AccessSection,
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
     pub(crate) permits: PermitsSection,
@@ -35,12 +38,50 @@ pub(crate) struct Config {
 pub(crate) struct GatewaySection {
     /// Where this gateway runs: local, team, enterprise, ci.
     pub(crate) mode: Option<Mode>,
-    /// Where agents connect. Loopback only, since agents are not authenticated.
+    /// Where agents connect. Beyond loopback only with `access.authentication = "required"`.
     pub(crate) listen: Option<SocketAddr>,
     /// Folder of declaration files; `mcp add NAME` looks for NAME.yaml there.
     pub(crate) declarations: Option<PathBuf>,
     /// `Origin` values allowed besides loopback ones.
     pub(crate) allowed_origins: Vec<String>,
+    /// `Host` values allowed besides the listener's own and loopback ones.
+    pub(crate) allowed_hosts: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AccessSection {
+    /// Whether agents on HTTP must prove who they are.
+    pub(crate) authentication: Authentication,
+    /// The issuer whose access tokens count.
+    oauth: Option<OAuthSection>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Authentication {
+    /// No: everybody on this machine is the agent `local`. A credential that is presented is still checked.
+    #[default]
+    None,
+    /// Yes: with a key, or with a token of the issuer.
+    Required,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OAuthSection {
+    /// Exactly as the tokens' `iss` says.
+    issuer: Url,
+    /// Where agents reach this gateway; the audience of their tokens.
+    resource: Url,
+    /// Where the issuer's keys are [default: what its metadata says].
+    jwks_url: Option<Url>,
+    /// The scope that tokens must have.
+    scope: Option<String>,
+    /// The claim that names the agent [default: client_id].
+    agent_claim: Option<String>,
+    /// What agents with a token may do at most [default: declared].
+    grants: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -114,10 +155,11 @@ impl Config {
                 Some("register the server with `portcullis mcp add NAME`, which checks and records it"),
             ));
         }
-        if let Some(listen) = config.gateway.listen.filter(|listen| !listen.ip().is_loopback()) {
+        if let Some(listen) = config.gateway.listen.filter(|listen| !config.access.admits(*listen)) {
             let at = text.find("listen").unwrap_or(0);
             let message = format!("{listen} is not a loopback address, and agents are not authenticated");
-            return Err(misconfigured(text, path, Some(at..at + 6), message, Some("listen on 127.0.0.1")));
+            let help = "listen on 127.0.0.1, or set `authentication = \"required\"` in [access]";
+            return Err(misconfigured(text, path, Some(at..at + 6), message, Some(help)));
         }
         Ok(config)
     }
@@ -128,6 +170,7 @@ impl Config {
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
         options.preset = self.policy.preset;
+        options.access = self.access.options()?;
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&options.permit_ttl) {
@@ -156,6 +199,55 @@ impl Config {
     /// The declaration file of a server that `mcp add` was given none for.
     pub(crate) fn declaration_of(&self, file: &Path, name: &str) -> Option<PathBuf> {
         self.gateway.declarations.as_ref().map(|dir| beside(file, dir).join(format!("{name}.yaml")))
+    }
+}
+
+impl AccessSection {
+    /// Strangers can reach us only where they must prove who they are (PRO-32).
+    pub(crate) fn admits(&self, listen: SocketAddr) -> bool {
+        listen.ip().is_loopback() || self.authentication == Authentication::Required
+    }
+
+    /// The host under which agents reach us, as far as it is configured.
+    pub(crate) fn host(&self) -> Option<String> {
+        self.oauth.as_ref()?.resource.host_str().map(ToOwned::to_owned)
+    }
+
+    fn options(&self) -> Result<AccessOptions, Failure> {
+        let oauth = self.oauth.as_ref().map(OAuthSection::options).transpose()?;
+        Ok(AccessOptions { required: self.authentication == Authentication::Required, oauth })
+    }
+}
+
+impl OAuthSection {
+    fn options(&self) -> Result<OAuthOptions, Failure> {
+        let scope = self.scope.clone();
+        // It goes into a header, between quotes.
+        let printable = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+        if scope.as_ref().is_some_and(|scope| scope.is_empty() || !scope.chars().all(printable)) {
+            return Err(Failure::field("access.oauth.scope", "must be one word of printable ASCII"));
+        }
+        if self.resource.path() != "/mcp"
+            || self.resource.query().is_some()
+            || self.resource.fragment().is_some()
+        {
+            return Err(Failure::field(
+                "access.oauth.resource",
+                "must be the address of this gateway's /mcp",
+            ));
+        }
+        Ok(OAuthOptions {
+            // A URL type ends a bare host with a slash; issuers do not.
+            issuer: match self.issuer.path() {
+                "/" => self.issuer.as_str().trim_end_matches('/').to_owned(),
+                _ => self.issuer.to_string(),
+            },
+            resource: self.resource.clone(),
+            jwks_url: self.jwks_url.clone(),
+            scope,
+            agent_claim: self.agent_claim.clone().unwrap_or_else(|| "client_id".into()),
+            grants: self.grants.clone().unwrap_or_else(|| vec![DECLARED.into()]),
+        })
     }
 }
 
@@ -236,5 +328,7 @@ mod tests {
         // PRO-32
         assert!(refused("[gateway]\nlisten = \"0.0.0.0:7411\"\n").message.contains("not a loopback address"));
         assert!(Config::parse("[gateway]\nlisten = \"127.0.0.1:1\"\n", Path::new("x")).is_ok());
+        let guarded = "[gateway]\nlisten = \"0.0.0.0:7411\"\n[access]\nauthentication = \"required\"\n";
+        assert!(Config::parse(guarded, Path::new("x")).is_ok());
     }
 }

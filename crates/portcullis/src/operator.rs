@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity};
 use portcullis_gateway::control::{Registration, told_to_stop};
@@ -39,6 +40,9 @@ pub(crate) enum Request {
     ApproveShow { id: String },
     ApproveGrant { id: String, scope: Scope, reason: String },
     ApproveDeny { id: String, reason: String },
+    KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
+    KeyList,
+    KeyRevoke { agent: String, reason: String },
 }
 
 type Answer = Result<Value, Failure>;
@@ -182,6 +186,18 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         }
         Request::ApproveDeny { id, reason } => {
             approval_row(&control.deny(operator, approval(id)?, reason).await?)
+        }
+        Request::KeyCreate { agent, grants, lifetime } => {
+            let (key, kept) = control.create_key(operator, agent, grants.clone(), *lifetime).await?;
+            let mut created = json!(kept);
+            // To the operator, once, over a socket that only the gateway's user can open.
+            created["key"] = json!(key.expose());
+            created
+        }
+        Request::KeyList => json!(control.keys()),
+        Request::KeyRevoke { agent, reason } => {
+            control.revoke_key(operator, agent, reason).await?;
+            json!({"agent": agent, "state": "revoked"})
         }
     })
 }

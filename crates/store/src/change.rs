@@ -40,6 +40,8 @@ pub fn is_state_event(name: &str) -> bool {
             | "approval.invalidated"
             | "execution.intent"
             | "policy.activated"
+            | "credential.stored"
+            | "credential.removed"
     )
 }
 
@@ -64,6 +66,10 @@ pub(crate) enum Change<'a> {
     Used { id: &'a str },
     /// A policy is in force.
     Policy { version: &'a str, document: &'a [u8] },
+    /// An agent has this key, and no other.
+    Key { agent: &'a str, key: &'a Value },
+    /// An agent has no key.
+    NoKey { agent: &'a str },
 }
 
 /// An operator's decision, and what the approval is after it.
@@ -143,6 +149,14 @@ impl<'a> Change<'a> {
             "policy.activated" => {
                 Change::Policy { version: event.text("version")?, document: event.document("policy")? }
             }
+            "credential.stored" | "credential.removed" if event.data["kind"] != "agent_key" => {
+                return Ok(None);
+            }
+            "credential.stored" => {
+                let key = event.object("key")?;
+                Change::Key { agent: event.text_of(key, "agent")?, key }
+            }
+            "credential.removed" => Change::NoKey { agent: event.text("agent")? },
             _ => return Ok(None),
         };
         Ok(Some(change))
@@ -233,6 +247,12 @@ mod tests {
         for name in ["session.opened", "proposal.received", "who.knows"] {
             assert!(!is_state_event(name));
             assert_eq!(change_of(name, &json!({"data": {}}), Vec::new()).unwrap(), None);
+        }
+        // Other credentials are not the store's.
+        for name in ["credential.stored", "credential.removed"] {
+            assert!(is_state_event(name));
+            assert_eq!(change_of(name, &json!({"data": {"kind": "header"}}), Vec::new()).unwrap(), None);
+            assert!(change_of(name, &json!({"data": {"kind": "agent_key"}}), Vec::new()).is_err());
         }
         // An intent without an approval uses none.
         assert_eq!(

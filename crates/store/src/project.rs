@@ -133,6 +133,15 @@ async fn write(
         .bind(version.to_owned())
         .bind(document.to_vec())
         .bind(number(seq)),
+        Change::Key { agent, key } => {
+            sqlx::query("INSERT OR REPLACE INTO agent_key (agent, key, seq) VALUES (?, ?, ?)")
+                .bind(agent.to_owned())
+                .bind(key.to_string())
+                .bind(number(seq))
+        }
+        Change::NoKey { agent } => {
+            sqlx::query("DELETE FROM agent_key WHERE agent = ?").bind(agent.to_owned())
+        }
     };
     query.execute(&mut **transaction).await?;
     Ok(())

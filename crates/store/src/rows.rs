@@ -68,6 +68,17 @@ pub struct PolicyRow {
     pub seq: u64,
 }
 
+/// An agent's key, as it was recorded: its hash, never the key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentKeyRow {
+    /// Whose it is.
+    pub agent: String,
+    /// What was recorded of it.
+    pub key: Value,
+    /// The record that stored it.
+    pub seq: u64,
+}
+
 impl FromRow<'_, SqliteRow> for ServerRow {
     fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
         Ok(Self {
@@ -111,6 +122,12 @@ impl FromRow<'_, SqliteRow> for ApprovalRow {
 impl FromRow<'_, SqliteRow> for PolicyRow {
     fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
         Ok(Self { version: row.try_get("version")?, document: row.try_get("document")?, seq: seq(row)? })
+    }
+}
+
+impl FromRow<'_, SqliteRow> for AgentKeyRow {
+    fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
+        Ok(Self { agent: row.try_get("agent")?, key: json(row, "key")?, seq: seq(row)? })
     }
 }
 

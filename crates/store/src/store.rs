@@ -11,10 +11,11 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use crate::change::Applied;
 use crate::error::StoreError;
 use crate::project;
-use crate::rows::{ApprovalRow, DeclarationRow, PolicyRow, ServerRow};
+use crate::rows::{AgentKeyRow, ApprovalRow, DeclarationRow, PolicyRow, ServerRow};
 
 /// Each brings the schema from its index to the next and sets `user_version` itself.
-const MIGRATIONS: [&str; 1] = [include_str!("../migrations/0001_state.sql")];
+const MIGRATIONS: [&str; 2] =
+    [include_str!("../migrations/0001_state.sql"), include_str!("../migrations/0002_agent_keys.sql")];
 
 /// State, following one audit log.
 #[derive(Debug, Clone)]
@@ -77,7 +78,8 @@ impl Store {
     pub async fn reset(&self) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
         sqlx::raw_sql(
-            "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; DELETE FROM policy;",
+            "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; DELETE FROM policy; \
+             DELETE FROM agent_key;",
         )
         .execute(&mut *transaction)
         .await?;
@@ -106,6 +108,11 @@ impl Store {
     /// The policy in force, if one was activated.
     pub async fn policy(&self) -> Result<Option<PolicyRow>, StoreError> {
         Ok(sqlx::query_as("SELECT * FROM policy").fetch_optional(&self.pool).await?)
+    }
+
+    /// The keys of agents in force, by name.
+    pub async fn agent_keys(&self) -> Result<Vec<AgentKeyRow>, StoreError> {
+        Ok(sqlx::query_as("SELECT * FROM agent_key ORDER BY agent").fetch_all(&self.pool).await?)
     }
 
     /// Lets go of the file. Dropping the last handle does it too, but later.

@@ -17,6 +17,7 @@
 //! | `stdio`, `process`, `last_words` | a child process: lines in, lines out, and its end |
 //! | `http`, `pool`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events; and listening |
 //! | [`event`] | what a server does unasked |
+//! | [`web`] | documents that are not MCP: keys of issuers, metadata |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
 //!
 //! # Invariants
@@ -52,6 +53,7 @@ pub mod settings;
 pub mod snapshot;
 mod sse;
 mod stdio;
+pub mod web;
 
 pub use connection::{Connection, Phase, Status, probe_once};
 pub use endpoint::{Endpoint, StdioEndpoint};

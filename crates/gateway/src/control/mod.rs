@@ -4,6 +4,7 @@
 //! force. An operation that cannot confirm its durable event has changed nothing.
 
 mod approvals;
+mod keys;
 mod registration;
 mod start;
 mod watch;
@@ -22,6 +23,8 @@ use portcullis_governance::record::Mode;
 use portcullis_governance::registry::{Registry, ServerEntry};
 use portcullis_upstream::Settings;
 
+use crate::access::AccessOptions;
+use crate::access::agent_keys::AgentKeys;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
@@ -47,6 +50,8 @@ pub struct GatewayOptions {
     pub segment_bytes: u64,
     /// Who agents are that prove nothing.
     pub principal: Principal,
+    /// How agents prove who they are over HTTP.
+    pub access: AccessOptions,
     /// Our version, told to clients and servers.
     pub version: String,
 }
@@ -63,6 +68,7 @@ impl GatewayOptions {
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
             principal: Principal::agent("local").expect("a plain name"),
+            access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
     }
@@ -128,6 +134,7 @@ pub struct Control {
     log: AuditLog,
     clock: Arc<dyn Clock>,
     book: Arc<Book>,
+    keys: Arc<AgentKeys>,
     world: Arc<WorldCell>,
     options: GatewayOptions,
     settings: Settings,

@@ -26,6 +26,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use super::{Control, ControlError, GatewayOptions, State};
+use crate::access::Access;
+use crate::access::agent_keys::{AgentKey, AgentKeys};
 use crate::edge::Edge;
 use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
@@ -67,6 +69,7 @@ impl Gateway {
         let policy = activate_policy(&options, &store, &log).await?;
         let book = Arc::new(Book::default());
         restore_approvals(&store, &book).await?;
+        let keys = restore_keys(&store).await?;
         let settings = Settings { client_version: options.version.clone(), ..Settings::default() };
         let state = restore_servers(&store, policy, &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
@@ -92,11 +95,19 @@ impl Gateway {
             asking: tokio::sync::Mutex::default(),
             violations,
         });
-        let edge = Arc::new(Edge::new(lifecycle, options.version.clone(), options.principal.clone()));
+        let access = Access::new(
+            options.access.clone(),
+            keys.clone(),
+            options.principal.clone(),
+            log.clone(),
+            clock.clone(),
+        );
+        let edge = Arc::new(Edge::new(lifecycle, access, options.version.clone(), options.principal.clone()));
         let control = Arc::new(Control {
             log,
             clock,
             book,
+            keys,
             world,
             options,
             settings,
@@ -235,6 +246,19 @@ async fn restore_approvals(store: &Store, book: &Book) -> Result<(), ControlErro
         }
     }
     Ok(())
+}
+
+async fn restore_keys(store: &Store) -> Result<Arc<AgentKeys>, ControlError> {
+    let internal = |what: String| ControlError::new(ErrorCode::Internal, what);
+    let keys = AgentKeys::default();
+    for row in store.agent_keys().await.map_err(|error| internal(error.to_string()))? {
+        let key: AgentKey = serde_json::from_value(row.key)
+            .map_err(|error| internal(format!("a recorded key cannot be read: {error}")))?;
+        if !keys.put(key) {
+            return Err(internal(format!("the recorded key of '{}' cannot be one", row.agent)));
+        }
+    }
+    Ok(Arc::new(keys))
 }
 
 async fn restore_servers(

@@ -15,6 +15,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use portcullis_audit::Health;
+use portcullis_core::Principal;
 use portcullis_core::jsonrpc::{Kind, Message, error_response};
 use portcullis_governance::boundary::{CancellationSignal, Canceller};
 use serde_json::json;
@@ -23,6 +24,7 @@ use tokio::sync::watch;
 
 use super::stdio::unsupported;
 use super::{Answer, Asked, Edge, Era, MODERN, Params, Sender};
+use crate::access::{Refusal, WELL_KNOWN};
 use crate::control::told_to_stop;
 
 const SESSION: &str = "mcp-session-id";
@@ -125,10 +127,49 @@ impl Edge {
         if let Some(refusal) = foreign(request.headers(), local, limits) {
             return refusal;
         }
-        match (request.uri().path(), request.method()) {
-            ("/mcp", &Method::POST) => self.post(request, limits).await,
-            ("/mcp", &Method::DELETE) => self.delete(request.headers()),
-            ("/mcp", _) => {
+        let path = request.uri().path();
+        if path == "/mcp" {
+            return match self.access.admit(request.headers()).await {
+                Ok(caller) => self.mcp(request, &caller.principal, limits).await,
+                Err(refusal) => self.unauthorised(refusal),
+            };
+        }
+        match *request.method() {
+            Method::GET if path == "/health" => self.health_page(),
+            Method::GET if matches!(path.strip_prefix(WELL_KNOWN), Some("" | "/mcp")) => {
+                match self.access.metadata() {
+                    Some(document) => rpc(StatusCode::OK, document.to_string().into_bytes()),
+                    None => plain(StatusCode::NOT_FOUND, "not found; no token issuer is configured"),
+                }
+            }
+            _ => plain(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp"),
+        }
+    }
+
+    /// 401 asks for a credential, 403 for a better one (PRO-34).
+    fn unauthorised(&self, refusal: Refusal) -> Reply {
+        let status = match refusal {
+            Refusal::NoCredential | Refusal::InvalidCredential => StatusCode::UNAUTHORIZED,
+            Refusal::InsufficientScope => StatusCode::FORBIDDEN,
+            Refusal::IssuerUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let mut reply = plain(status, refusal.message());
+        if let Ok(challenge) = HeaderValue::from_str(&self.access.challenge(refusal)) {
+            reply.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+        }
+        reply
+    }
+
+    async fn mcp(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        principal: &Principal,
+        limits: &HttpLimits,
+    ) -> Reply {
+        match *request.method() {
+            Method::POST => self.post(request, principal, limits).await,
+            Method::DELETE => self.delete(request.headers(), principal),
+            _ => {
                 let mut reply = plain(
                     StatusCode::METHOD_NOT_ALLOWED,
                     "this endpoint takes POST; it opens no streams of its own",
@@ -136,12 +177,15 @@ impl Edge {
                 reply.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
                 reply
             }
-            ("/health", &Method::GET) => self.health_page(),
-            _ => plain(StatusCode::NOT_FOUND, "not found; the MCP endpoint is /mcp"),
         }
     }
 
-    async fn post(self: &Arc<Self>, request: Request<Incoming>, limits: &HttpLimits) -> Reply {
+    async fn post(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        principal: &Principal,
+        limits: &HttpLimits,
+    ) -> Reply {
         let (head, body) = request.into_parts();
         if !is_json(&head.headers) {
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
@@ -169,8 +213,8 @@ impl Edge {
                 let params = parsed.params.and_then(|raw| Params::read(raw).ok());
                 let asked = Asked { id, method, params: parsed.params, message: &message };
                 match era(&head.headers, params.as_ref()) {
-                    Era::Modern => self.modern(&head.headers, params, asked).await,
-                    Era::Legacy => self.legacy(&head.headers, params, asked).await,
+                    Era::Modern => self.modern(principal, &head.headers, params, asked).await,
+                    Era::Legacy => self.legacy(principal, &head.headers, params, asked).await,
                 }
             }
             Kind::Notification { .. } | Kind::Response { .. } => plain(StatusCode::ACCEPTED, ""),
@@ -183,6 +227,7 @@ impl Edge {
 
     async fn modern(
         self: &Arc<Self>,
+        principal: &Principal,
         headers: &HeaderMap,
         params: Option<Params<'_>>,
         asked: Asked<'_>,
@@ -213,7 +258,7 @@ impl Edge {
         }
         let client =
             meta.and_then(|meta| meta.client_info.as_ref()).map(|info| info.name.clone()).unwrap_or_default();
-        let Some(session) = self.sessions.modern(self.principal(), &client) else { return busy() };
+        let Some(session) = self.sessions.modern(principal, &client) else { return busy() };
         let (canceller, cancel) = CancellationSignal::pair();
         let mut guard = CancelOnDrop(Some(canceller));
         let reply = self.run(Sender { era: Era::Modern, session, client }, &asked, cancel).await;
@@ -223,17 +268,18 @@ impl Edge {
 
     async fn legacy(
         self: &Arc<Self>,
+        principal: &Principal,
         headers: &HeaderMap,
         params: Option<Params<'_>>,
         asked: Asked<'_>,
     ) -> Reply {
         if asked.method == "initialize" {
-            return self.open_session(params, &asked);
+            return self.open_session(principal, params, &asked);
         }
         let Some(id) = headers.get(SESSION).and_then(|value| value.to_str().ok()) else {
             return plain(StatusCode::BAD_REQUEST, "Mcp-Session-Id is missing; send `initialize` first");
         };
-        let Some((session, client)) = self.sessions.legacy(id, self.principal()) else {
+        let Some((session, client)) = self.sessions.legacy(id, principal) else {
             return plain(
                 StatusCode::NOT_FOUND,
                 "the session is unknown or has ended; send `initialize` again",
@@ -267,7 +313,7 @@ impl Edge {
         }
     }
 
-    fn open_session(&self, params: Option<Params<'_>>, asked: &Asked<'_>) -> Reply {
+    fn open_session(&self, principal: &Principal, params: Option<Params<'_>>, asked: &Asked<'_>) -> Reply {
         let Some(params) = params else {
             let answer = Answer::invalid_params(
                 "initialize takes an object with protocolVersion, capabilities, clientInfo",
@@ -275,7 +321,7 @@ impl Edge {
             return rpc(StatusCode::OK, answer.into_response(asked.id));
         };
         let client = params.client_info.map(|info| info.name).unwrap_or_default();
-        let Some((id, _)) = self.sessions.open_legacy(self.principal(), &client) else { return busy() };
+        let Some((id, _)) = self.sessions.open_legacy(principal, &client) else { return busy() };
         let (_, result) = self.initialize(params.protocol_version.as_deref().unwrap_or_default());
         let mut reply = rpc(StatusCode::OK, Answer::Result(result).into_response(asked.id));
         let id = HeaderValue::from_str(&id).expect("hexadecimal digits");
@@ -283,9 +329,9 @@ impl Edge {
         reply
     }
 
-    fn delete(&self, headers: &HeaderMap) -> Reply {
+    fn delete(&self, headers: &HeaderMap, principal: &Principal) -> Reply {
         let id = headers.get(SESSION).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if self.sessions.end_legacy(id, self.principal()) {
+        if self.sessions.end_legacy(id, principal) {
             plain(StatusCode::NO_CONTENT, "")
         } else {
             plain(StatusCode::NOT_FOUND, "the session is unknown or has ended")

@@ -20,6 +20,7 @@ use portcullis_governance::session::Session;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::access::Access;
 use crate::lifecycle::{Call, Lifecycle, Response};
 use crate::result;
 use crate::world::WorldCell;
@@ -71,6 +72,7 @@ pub struct Edge {
     world: Arc<WorldCell>,
     version: String,
     principal: Principal,
+    pub(crate) access: Access,
     pub(crate) sessions: sessions::Sessions,
 }
 
@@ -84,10 +86,15 @@ pub(crate) enum Answer {
 
 impl Edge {
     /// An edge in front of `lifecycle`. Agents that prove nothing are `principal`.
-    pub(crate) fn new(lifecycle: Arc<Lifecycle>, version: String, principal: Principal) -> Self {
+    pub(crate) fn new(
+        lifecycle: Arc<Lifecycle>,
+        access: Access,
+        version: String,
+        principal: Principal,
+    ) -> Self {
         let world = lifecycle.world.clone();
         let sessions = sessions::Sessions::new(lifecycle.log.clone(), lifecycle.clock.clone());
-        Self { lifecycle, world, version, principal, sessions }
+        Self { lifecycle, world, version, principal, access, sessions }
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -134,7 +141,8 @@ impl Edge {
         let call = Call {
             session: sender.session.clone(),
             client: sender.client.clone(),
-            authenticated: false,
+            // Whoever is not the anonymous agent has proved it at the edge.
+            authenticated: sender.session.principal() != &self.principal,
             message: asked.message.clone(),
             name: name.into_owned(),
             arguments: params.arguments.map(ToOwned::to_owned),

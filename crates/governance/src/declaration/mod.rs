@@ -469,7 +469,7 @@ pub struct LimitedServerRequest {
     pub max_tokens: Option<u32>,
 }
 
-/// A length of time as people write it: `30s`, `5m`, `1h`, `200ms`.
+/// A length of time as people write it: `30s`, `5m`, `1h`, `90d`, `200ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span(pub Duration);
 
@@ -478,7 +478,7 @@ impl std::str::FromStr for Span {
     fn from_str(text: &str) -> Result<Self, String> {
         let error = || {
             format!(
-                "{} is not a duration; expected e.g. 200ms, 30s, 5m or 1h",
+                "{} is not a duration; expected e.g. 200ms, 30s, 5m, 1h or 90d",
                 portcullis_core::name::printable(text)
             )
         };

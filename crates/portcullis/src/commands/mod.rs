@@ -3,6 +3,7 @@
 mod approve;
 mod audit;
 mod call;
+mod key;
 mod mcp;
 mod serve;
 mod up;
@@ -66,6 +67,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Serve(args) => serve::run(&context, &args).await,
             Command::Mcp(command) => mcp::run(&context, command).await,
             Command::Approve(command) => approve::run(&context, command).await,
+            Command::Key(command) => key::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(_) | Command::Completions { .. } => unreachable!("handled above"),
         }

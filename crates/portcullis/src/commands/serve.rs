@@ -45,10 +45,13 @@ pub(super) struct Service {
 impl Service {
     /// Starts the gateway, then the operator socket, then what agents connect to.
     pub(super) async fn start(context: &Context<'_>, listen: SocketAddr) -> Result<Self, Failure> {
-        if !listen.ip().is_loopback() {
+        if !context.config.access.admits(listen) {
             return Err(Failure::field(
                 "listen",
-                format!("{listen} is not a loopback address, and agents are not authenticated"),
+                format!(
+                    "{listen} is not a loopback address, and agents are not authenticated; set `authentication = \
+                     \"required\"` in [access] of the configuration"
+                ),
             ));
         }
         // The gateway holds keys and everybody's arguments: no core dumps, no tracing by its own user.
@@ -66,8 +69,10 @@ impl Service {
         };
         operator::serve(gateway.control.clone(), stop.clone()).await.map_err(failed)?;
         serve_agents(&context.home, gateway.edge.clone(), stop.clone()).map_err(failed)?;
+        let config = &context.config;
+        let hosts = config.gateway.allowed_hosts.iter().cloned().chain(config.access.host()).collect();
         let limits =
-            HttpLimits { origins: context.config.gateway.allowed_origins.clone(), ..HttpLimits::default() };
+            HttpLimits { origins: config.gateway.allowed_origins.clone(), hosts, ..HttpLimits::default() };
         let http = tokio::spawn(gateway.edge.clone().serve_http(listener, limits, stop));
         let daemon = Daemon { mcp: format!("http://{address}/mcp"), pid: std::process::id() };
         write_whole(&home::daemon_file(&context.home), &serde_json::to_string(&daemon).unwrap_or_default())

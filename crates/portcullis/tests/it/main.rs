@@ -1,9 +1,11 @@
 //! The whole gateway as its users meet it: real processes, real sockets, real files.
 
+mod access;
 mod commands;
 mod crash;
 mod denial;
 mod edge;
+mod issuer;
 mod restart;
 mod support;
 mod third_party;

@@ -41,6 +41,14 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             json!({"version": format!("{n}:cc")}),
             &[("policy", b"p")]
         )),
+        prop::sample::select(vec!["ci", "ide"]).prop_map(|agent| {
+            entry("credential.stored", json!({"kind": "agent_key", "key": {"agent": agent}}), &[])
+        }),
+        prop::sample::select(vec!["ci", "ide"]).prop_map(|agent| entry(
+            "credential.removed",
+            json!({"kind": "agent_key", "agent": agent}),
+            &[]
+        )),
         Just(entry("session.opened", json!({}), &[])),
     ]
 }

@@ -131,3 +131,21 @@ async fn the_last_activated_policy_is_in_force() {
     let policy = store.policy().await.unwrap().unwrap();
     assert_eq!((policy.version.as_str(), policy.document.as_slice(), policy.seq), ("2:bb", &b"2:bb"[..], 1));
 }
+
+#[tokio::test]
+async fn an_agent_has_the_last_key_it_was_given_until_it_is_taken_back() {
+    let stored = |agent: &str, hash: &str| {
+        entry("credential.stored", json!({"kind": "agent_key", "key": {"agent": agent, "hash": hash}}), &[])
+    };
+    let (_dir, store) = store_after(&[
+        stored("ci", "a"),
+        stored("ide", "b"),
+        stored("ci", "c"),
+        entry("credential.removed", json!({"kind": "agent_key", "agent": "ide"}), &[]),
+        entry("credential.removed", json!({"kind": "header", "agent": "ci"}), &[]),
+    ])
+    .await;
+    let keys = store.agent_keys().await.unwrap();
+    assert_eq!(keys.len(), 1);
+    assert_eq!((keys[0].agent.as_str(), &keys[0].key["hash"], keys[0].seq), ("ci", &json!("c"), 2));
+}
