@@ -22,6 +22,7 @@ use crate::frame::{self, COMMIT_LEN, Commit, HEADER_LEN, SegmentHeader};
 use crate::layout::Layout;
 use crate::log::{DurableRecord, Receipt};
 use crate::pack::Packs;
+use crate::publisher::Leaves;
 use crate::queue::{Parcel, Queue, Waiter};
 use crate::recovery::Tail;
 
@@ -40,6 +41,7 @@ pub(crate) fn max_trail(segment_bytes: u64) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) queue: Queue,
+    pub(crate) leaves: Arc<Leaves>,
     pub(crate) subscribers: Mutex<Vec<Subscriber>>,
     pub(crate) next_seq: AtomicU64,
     pub(crate) last_time: AtomicU64,
@@ -80,6 +82,7 @@ struct Placed {
     name: EventName,
     seq: u64,
     body: std::ops::Range<usize>,
+    leaf: Sha256Digest,
 }
 
 /// How a committer is set up.
@@ -194,6 +197,7 @@ impl Committer {
         self.shared.next_seq.store(self.next_seq, Ordering::Release);
         self.shared.last_time.store(time.as_millis(), Ordering::Release);
         self.shared.turns.fetch_add(1, Ordering::Relaxed);
+        self.shared.leaves.add(placed.iter().map(|record| record.leaf));
         self.publish(&placed);
         self.wake(parcels, first_seq, time);
         Ok(())
@@ -239,7 +243,7 @@ impl Committer {
                 parcel.trail.fill(draft, &head, seq, &time, &mut self.out);
                 frame::finish_record(&mut self.out, start);
                 head = frame::leaf(&self.out[body..]);
-                placed.push(Placed { name: draft.name, seq, body: body..self.out.len() });
+                placed.push(Placed { name: draft.name, seq, body: body..self.out.len(), leaf: head });
                 seq += 1;
             }
         }

@@ -45,6 +45,22 @@ pub enum ProblemKind {
     MissingGenesis,
     /// A record that is older than its predecessor.
     TimeRegressed,
+    /// A tile that does not have the hashes of its records.
+    TileMismatch,
+    /// The log's own checkpoint has another root than its records.
+    RootMismatch,
+    /// A checkpoint that no known key of the log signed.
+    CheckpointSignature,
+    /// A checkpoint over more records than there are: the end of the log was cut off.
+    CheckpointAhead,
+    /// A checkpoint kept elsewhere has another root: history was written anew.
+    InconsistentCheckpoint,
+    /// An evidence object that is in no pack although its key exists.
+    EvidenceMissing,
+    /// An evidence object, or its key, is not what was recorded.
+    EvidenceDigest,
+    /// What the log says happened was not allowed to happen.
+    Invariant,
 }
 
 impl ProblemKind {
@@ -59,6 +75,14 @@ impl ProblemKind {
             ProblemKind::PrevMismatch => "prev_mismatch",
             ProblemKind::MissingGenesis => "missing_genesis",
             ProblemKind::TimeRegressed => "time_regressed",
+            ProblemKind::TileMismatch => "tile_mismatch",
+            ProblemKind::RootMismatch => "root_mismatch",
+            ProblemKind::CheckpointSignature => "checkpoint_signature",
+            ProblemKind::CheckpointAhead => "checkpoint_ahead",
+            ProblemKind::InconsistentCheckpoint => "inconsistent_checkpoint",
+            ProblemKind::EvidenceMissing => "evidence_missing",
+            ProblemKind::EvidenceDigest => "evidence_digest",
+            ProblemKind::Invariant => "invariant",
         }
     }
 }
@@ -94,6 +118,16 @@ pub enum AuditError {
         segment: PathBuf,
         /// Where in it.
         offset: u64,
+    },
+    /// The log is not the one a checkpoint was made over (AUD-61).
+    #[error("{}: {}: {detail}; restore the log from a copy, it is not opened", path.display(), kind.as_str())]
+    Checkpoint {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What is wrong.
+        kind: ProblemKind,
+        /// The same for people.
+        detail: String,
     },
     /// The folder is not an audit folder, or holds more than one log.
     #[error("{}: {problem}", path.display())]
@@ -160,7 +194,9 @@ impl AuditError {
             AuditError::Permissions { .. } | AuditError::Layout { .. } | AuditError::Options { .. } => {
                 ErrorCode::Validation
             }
-            AuditError::Keys { .. } | AuditError::Corrupt { .. } => ErrorCode::Integrity,
+            AuditError::Keys { .. } | AuditError::Corrupt { .. } | AuditError::Checkpoint { .. } => {
+                ErrorCode::Integrity
+            }
             AuditError::Evidence { problem: EvidenceProblem::Digest, .. } => ErrorCode::Integrity,
             AuditError::Evidence { .. } => ErrorCode::NotFound,
             AuditError::Blocked(blocked) => blocked.fault().error_code(),

@@ -2,7 +2,7 @@
 //! (AUD-15, AUD-17).
 
 use std::fs::{File, OpenOptions};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -43,6 +43,20 @@ pub(crate) fn open_direct(path: &Path) -> Result<File, AuditError> {
 /// Opens a file of the log to read.
 pub(crate) fn open_read(path: &Path) -> Result<File, AuditError> {
     private().read(true).open(path).at(path)
+}
+
+/// All of a small file of the log.
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, AuditError> {
+    let mut bytes = Vec::new();
+    open_read(path)?.read_to_end(&mut bytes).at(path)?;
+    Ok(bytes)
+}
+
+/// Writes a private file that has no readers yet. It is durable once the returned file is synced.
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> Result<File, AuditError> {
+    let mut file = private().write(true).create(true).truncate(true).open(path).at(path)?;
+    file.write_all(bytes).at(path)?;
+    Ok(file)
 }
 
 /// Opens the lock file, creating it if there is none.

@@ -89,12 +89,11 @@ impl Filling {
 
     /// [`write`](Filling::write) as a full disk would do it: only `bytes` of what was added arrive.
     pub(crate) fn write_short(&mut self, bytes: usize) -> io::Result<()> {
+        let added = self.added();
         self.buffer.filled = self.buffer.filled.min(self.begun() + bytes);
         self.write()?;
-        Err(io::Error::new(
-            ErrorKind::WriteZero,
-            format!("only {bytes} bytes were written; is the disk full?"),
-        ))
+        let cut = format!("only {bytes} of {added} bytes were written; is the disk full?");
+        Err(io::Error::new(ErrorKind::WriteZero, cut))
     }
 
     /// Waits until everything written is on the disk.

@@ -55,6 +55,15 @@ impl Layout {
         self.dir.join("log.toml")
     }
 
+    /// The tree: `checkpoint` and `tile/`, as others may read it.
+    pub(crate) fn tlog(&self) -> PathBuf {
+        self.dir.join("tlog")
+    }
+
+    pub(crate) fn checkpoint(&self) -> PathBuf {
+        self.tlog().join("checkpoint")
+    }
+
     fn lock(&self) -> PathBuf {
         self.dir.join("LOCK")
     }
@@ -104,6 +113,7 @@ impl Layout {
         let layout = Layout { dir: dir.join(log.to_string()) };
         files::create_dir_all(&layout.segments())?;
         files::create_dir_all(&layout.quarantine())?;
+        files::create_dir_all(&layout.tlog())?;
         for class in RetentionClass::ALL {
             files::create_dir_all(&layout.packs(class))?;
         }

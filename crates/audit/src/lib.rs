@@ -16,7 +16,8 @@
 //! | `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
 //! | `evidence`, `seal`, `keys`, `pack` | evidence: its words, sealing it, the keys, the files it lies in |
-//! | `layout`, `files` | the folder, its lock, and files that are private and really written |
+//! | `tree`, `tile`, `note`, `signer`, `publisher`, `proof` | the Merkle tree, its files, and signed checkpoints |
+//! | `layout`, `description`, `files` | the folder, its lock, and files that are private and really written |
 //! | `read`, `verify` | for everybody else: reading a log, and checking it |
 //!
 //! What this crate does not do: it does not decide, and it does not know what events mean. It does not search;
@@ -33,6 +34,7 @@ mod canonical;
 mod committer;
 mod context;
 mod cursor;
+mod description;
 mod error;
 mod event;
 mod event_name;
@@ -43,12 +45,18 @@ mod frame;
 mod keys;
 mod layout;
 mod log;
+mod note;
 mod pack;
+mod proof;
+mod publisher;
 mod queue;
 mod read;
 mod record;
 mod recovery;
 mod seal;
+mod signer;
+mod tile;
+mod tree;
 mod verify;
 
 pub use context::Context;
@@ -57,6 +65,10 @@ pub use event::Event;
 pub use event_name::{EventName, UnknownEvent};
 pub use evidence::{EvidenceRef, KeyName, KeyNameError, RetentionClass, Role};
 pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
+pub use note::{Checkpoint, NoteError, NoteKey, NoteSignature, SignedCheckpoint};
+pub use proof::{Proof, prove, prove_growth};
 pub use read::{read, read_from};
 pub use record::{Record, Reference, ReferenceError};
-pub use verify::{Problem, Report, verify};
+pub use signer::SignerSource;
+pub use tree::{verify_consistency, verify_inclusion};
+pub use verify::{Checks, Problem, Report, verify, verify_with};

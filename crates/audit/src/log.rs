@@ -11,16 +11,20 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use crate::committer::{Committer, Setup, Shared, Subscriber, max_trail};
+use crate::description::Description;
 use crate::error::{AtPath as _, AuditBlocked, AuditError, EvidenceProblem};
 use crate::event::{Event, Sealer, Trail};
 use crate::event_name::EventName;
 use crate::evidence::{Day, EvidenceRef, RetentionClass, Role};
 use crate::keys::KeyRing;
 use crate::layout::Layout;
+use crate::note::{NoteKey, SignedCheckpoint};
 use crate::pack::Sealed;
+use crate::publisher::{self, Publisher};
 use crate::queue::{Parcel, Refused, Waiter};
 use crate::record::Record;
 use crate::seal::{self, Binding};
+use crate::signer::{Signer, SignerSource};
 use crate::{files, pack, recovery};
 
 const MIB: u64 = 1 << 20;
@@ -44,14 +48,18 @@ pub struct Options {
     pub origin: String,
     /// The file with the key that wraps the data keys; created if it does not exist.
     pub kek_file: PathBuf,
+    /// Who signs checkpoints (AUD-33).
+    pub signer: SignerSource,
     /// Lifts the range of `segment_bytes`.
     #[doc(hidden)]
     pub any_segment_size: bool,
 }
 
 impl Options {
-    /// The defaults for a log in `dir` whose keys are wrapped by the key in `kek_file`.
+    /// The defaults for a log in `dir` whose keys are wrapped by the key in `kek_file`, and whose checkpoints are
+    /// signed by the key in `log.key` beside that.
     pub fn new(dir: impl Into<PathBuf>, kek_file: impl Into<PathBuf>) -> Self {
+        let kek_file = kek_file.into();
         let host = rustix::system::uname().nodename().to_string_lossy().replace([' ', '+'], "-");
         Self {
             dir: dir.into(),
@@ -60,7 +68,8 @@ impl Options {
             group_delay: Duration::ZERO,
             clock: Arc::new(SystemClock),
             origin: format!("portcullis/{host}"),
-            kek_file: kek_file.into(),
+            signer: SignerSource::File(kek_file.with_file_name("log.key")),
+            kek_file,
             any_segment_size: false,
         }
     }
@@ -169,6 +178,7 @@ pub struct AuditLog(Arc<Inner>);
 
 struct Inner {
     log: LogId,
+    key: NoteKey,
     layout: Layout,
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
@@ -176,8 +186,15 @@ struct Inner {
     commit_timeout: Duration,
     max_trail: usize,
     volatile: Option<&'static str>,
-    /// The committer and the lock, until the log is closed.
-    running: Mutex<Option<(JoinHandle<()>, std::fs::File)>>,
+    /// Until the log is closed.
+    running: Mutex<Option<Running>>,
+}
+
+/// What ends with the log.
+struct Running {
+    committer: JoinHandle<()>,
+    publisher: JoinHandle<()>,
+    lock: std::fs::File,
 }
 
 impl AuditLog {
@@ -194,12 +211,27 @@ impl AuditLog {
         if let Some(kind) = volatile {
             tracing::warn!(dir = %layout.dir().display(), "the audit log is on {kind}: a crash of the machine may lose it");
         }
-        let tail = recovery::recover(&layout, log)?;
-        let keys = KeyRing::open(log, layout.keys(), &options.kek_file)?;
-        let origin = format!("{}/{log}", options.origin);
-        if !layout.description().exists() {
-            files::replace(&layout.description(), format!("origin = {}\n", json!(origin)).as_bytes())?;
+        let described = Description::read(&layout.description())?;
+        // A log keeps the origin it began with: its checkpoints are held against that name.
+        let origin =
+            described.as_ref().map_or_else(|| format!("{}/{log}", options.origin), |d| d.origin.clone());
+        let signer = Signer::open(&options.signer, &origin)?;
+        let before = described.and_then(|described| described.key);
+        if before.as_ref().is_some_and(|key| key != signer.key()) {
+            let problem = "names another key than the one that is to sign; put that key back".into();
+            return Err(AuditError::Layout { path: layout.description(), problem });
         }
+        let key = signer.key().clone();
+        let newest = publisher::newest(&layout, before.as_slice())?;
+        let promised: Vec<_> =
+            newest.iter().map(|newest| (layout.checkpoint(), newest.checkpoint.size)).collect();
+        let tail = recovery::recover(&layout, log, &promised)?;
+        let keys = KeyRing::open(log, layout.keys(), &options.kek_file)?;
+        if before.is_none() {
+            Description { origin: origin.clone(), key: Some(key.clone()) }.write(&layout.description())?;
+        }
+        let size = tail.as_ref().map_or(0, |tail| tail.next_seq);
+        let publisher = Publisher::open(layout.clone(), origin.clone(), signer, newest, size)?;
         let shared = Arc::new(Shared::default());
         let setup = Setup {
             log,
@@ -215,8 +247,10 @@ impl AuditLog {
             .name("audit-committer".into())
             .spawn(move || committer.run())
             .at(layout.dir())?;
+        let publisher = publisher.start(shared.leaves.clone())?;
         let opened = AuditLog(Arc::new(Inner {
             log,
+            key,
             layout,
             clock: options.clock,
             shared,
@@ -224,19 +258,23 @@ impl AuditLog {
             commit_timeout: options.commit_timeout,
             max_trail: max_trail(options.segment_bytes),
             volatile,
-            running: Mutex::new(Some((thread, lock))),
+            running: Mutex::new(Some(Running { committer: thread, publisher, lock })),
         }));
-        opened.record_opening(&origin)?;
+        opened.record_opening(&origin, before.is_none())?;
         Ok(opened)
     }
 
     /// The first records of this run: that the log begins, that its tail was cut, that it had failed.
-    fn record_opening(&self, origin: &str) -> Result<(), AuditError> {
+    fn record_opening(&self, origin: &str, first_key: bool) -> Result<(), AuditError> {
         let actor = Actor::system();
         let mut trail = Vec::new();
+        let key = self.0.key.to_string();
         if self.next_seq() == 0 {
-            let data = json!({"format": "portcullis-audit-v1", "origin": origin, "vkey": null});
+            let data = json!({"format": "portcullis-audit-v1", "origin": origin, "vkey": key});
             trail.push(Event::new(EventName::SystemInitialized, &actor).data(data));
+        } else if first_key {
+            let data = json!({"new": key, "old": null});
+            trail.push(Event::new(EventName::AuditSignerRotated, &actor).data(data));
         }
         let repairs = recovery::pending_repairs(&self.0.layout)?;
         for (_, repair) in &repairs {
@@ -348,6 +386,17 @@ impl AuditLog {
         seal::open(&key.cipher, binding, reference.bytes, &object).ok_or(fail(EvidenceProblem::Digest))
     }
 
+    /// Makes a checkpoint over everything durable now, and waits for it. Checkpoints come by themselves within a
+    /// second (AUD-32); this is for who needs one before going on.
+    pub fn checkpoint(&self) -> Result<SignedCheckpoint, AuditBlocked> {
+        self.0.shared.leaves.checkpoint().map_err(AuditBlocked::new)
+    }
+
+    /// What the log's checkpoints are checked with.
+    pub fn vkey(&self) -> &NoteKey {
+        &self.0.key
+    }
+
     /// Whether the log takes records.
     pub fn health(&self) -> Health {
         match self.0.shared.queue.blocked() {
@@ -400,9 +449,11 @@ impl Inner {
 
     fn close(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some((thread, lock)) = running {
+        if let Some(Running { committer, publisher, lock }) = running {
             self.shared.queue.close();
-            let joined = thread.join().is_ok();
+            let joined = committer.join().is_ok();
+            self.shared.leaves.close();
+            let _ = publisher.join();
             // Nothing more will come: a subscriber's receiver ends here.
             self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
             let finished = joined && self.shared.queue.blocked().is_none();

@@ -4,11 +4,14 @@
 //! happened yet.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use portcullis_core::Sha256Digest;
 
 use crate::cursor::{Cursor, Step};
 use crate::error::{AuditError, ProblemKind};
+use crate::frame;
 use crate::layout::{Layout, Segment};
 use crate::record::Record;
 
@@ -25,43 +28,79 @@ pub fn read_from(
     dir: &Path,
     seq: u64,
 ) -> Result<impl Iterator<Item = Result<Record, AuditError>> + use<>, AuditError> {
+    let records = raw_from(dir, seq)?;
+    Ok(records.map(|raw| raw.and_then(|raw| raw.parse())))
+}
+
+/// A committed record as its bytes, and where they lie.
+#[derive(Debug)]
+pub(crate) struct RawRecord {
+    /// Its number, by its place.
+    pub(crate) seq: u64,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) segment: PathBuf,
+    /// Where its frame begins.
+    pub(crate) offset: u64,
+}
+
+impl RawRecord {
+    pub(crate) fn leaf(&self) -> Sha256Digest {
+        frame::leaf(&self.bytes)
+    }
+
+    pub(crate) fn parse(&self) -> Result<Record, AuditError> {
+        // Not a torn frame: its checksum is right.
+        Record::parse(&self.bytes).map_err(|_| AuditError::Corrupt {
+            kind: ProblemKind::NotCanonical,
+            segment: self.segment.clone(),
+            offset: self.offset,
+        })
+    }
+}
+
+/// The committed records from number `seq` on, unparsed.
+pub(crate) fn raw_from(dir: &Path, seq: u64) -> Result<RawRecords, AuditError> {
     let (_, layout) = Layout::find(dir)?;
     let mut segments: VecDeque<Segment> = layout.list_segments()?.into();
     // The last segment that begins at or before the wanted record, and those after it.
     while segments.get(1).is_some_and(|next| next.first_seq <= seq) {
         segments.pop_front();
     }
-    Ok(Records {
+    Ok(RawRecords {
         layout,
         segments,
         cursor: None,
         turn: VecDeque::new(),
-        next_seq: None,
+        next_seq: 0,
         from: seq,
         done: false,
     })
 }
 
-struct Records {
+/// The committed records, unparsed.
+pub(crate) struct RawRecords {
     layout: Layout,
     segments: VecDeque<Segment>,
     cursor: Option<Cursor>,
-    /// Records of a committed turn, not yet given out.
-    turn: VecDeque<Record>,
-    next_seq: Option<u64>,
+    /// Records of a committed turn, not yet given out, with their places.
+    turn: VecDeque<(u64, Vec<u8>)>,
+    next_seq: u64,
     from: u64,
     done: bool,
 }
 
-impl Iterator for Records {
-    type Item = Result<Record, AuditError>;
+impl Iterator for RawRecords {
+    type Item = Result<RawRecord, AuditError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(record) = self.turn.pop_front() {
-                self.next_seq = Some(record.seq + 1);
-                if record.seq >= self.from {
-                    return Some(Ok(record));
+            if let Some((offset, bytes)) = self.turn.pop_front() {
+                let seq = self.next_seq;
+                self.next_seq += 1;
+                if seq >= self.from {
+                    let segment =
+                        self.cursor.as_ref().map_or_else(PathBuf::new, |cursor| cursor.path().into());
+                    return Some(Ok(RawRecord { seq, bytes, segment, offset }));
                 }
                 continue;
             }
@@ -80,14 +119,18 @@ impl Iterator for Records {
     }
 }
 
-impl Records {
+impl RawRecords {
     /// Reads the next turn; false at the end of the log.
     fn next_turn(&mut self) -> Result<bool, AuditError> {
         loop {
             let cursor = match &mut self.cursor {
                 Some(cursor) => cursor,
                 None => match self.segments.pop_front() {
-                    Some(segment) => self.cursor.insert(Cursor::open(&segment.path)?),
+                    Some(segment) => {
+                        let cursor = self.cursor.insert(Cursor::open(&segment.path)?);
+                        self.next_seq = cursor.header().first_seq;
+                        cursor
+                    }
                     None => return Ok(false),
                 },
             };
@@ -96,11 +139,12 @@ impl Records {
             }
             // The segment ended. A live log may have gone on to another since the folder was listed.
             if self.segments.is_empty() {
-                let next = self.next_seq.unwrap_or(cursor.header().first_seq);
-                let listed = self.layout.list_segments()?;
                 let current = cursor.header().first_seq;
-                self.segments =
-                    listed.into_iter().filter(|s| s.first_seq > current && s.first_seq >= next).collect();
+                let listed = self.layout.list_segments()?;
+                self.segments = listed
+                    .into_iter()
+                    .filter(|s| s.first_seq > current && s.first_seq >= self.next_seq)
+                    .collect();
                 if self.segments.is_empty() {
                     return Ok(false);
                 }
@@ -115,7 +159,7 @@ impl Records {
 }
 
 /// Reads one turn up to its commit frame; false, with the cursor where it was, if there is no whole one.
-fn read_turn(cursor: &mut Cursor, turn: &mut VecDeque<Record>) -> Result<bool, AuditError> {
+fn read_turn(cursor: &mut Cursor, turn: &mut VecDeque<(u64, Vec<u8>)>) -> Result<bool, AuditError> {
     let start = cursor.offset();
     let mut looks = 0;
     loop {
@@ -123,11 +167,7 @@ fn read_turn(cursor: &mut Cursor, turn: &mut VecDeque<Record>) -> Result<bool, A
         let problem = loop {
             let at = cursor.offset();
             match cursor.step()? {
-                Step::Record(body) => match Record::parse(body) {
-                    Ok(record) => turn.push_back(record),
-                    // Not a torn frame: its checksum is right.
-                    Err(_) => return Err(cursor.corrupt(ProblemKind::NotCanonical, at)),
-                },
+                Step::Record(body) => turn.push_back((at, body.to_vec())),
                 Step::Commit(_) => return Ok(true),
                 Step::End if at == start => {
                     cursor.seek(start);

@@ -50,9 +50,15 @@ pub(crate) struct Repair {
 }
 
 /// Reads the end of the log and cuts off a torn tail. `None`: the log has no segment yet.
-pub(crate) fn recover(layout: &Layout, log: LogId) -> Result<Option<Tail>, AuditError> {
+///
+/// A log that ends before the size one of its checkpoints `promised` has lost acknowledged records: nothing is cut.
+pub(crate) fn recover(
+    layout: &Layout,
+    log: LogId,
+    promised: &[(PathBuf, u64)],
+) -> Result<Option<Tail>, AuditError> {
     let segments = layout.list_segments()?;
-    let Some(last) = segments.last() else { return Ok(None) };
+    let Some(last) = segments.last() else { return hold_to(promised, 0).map(|()| None) };
     let mut end = scan(log, last)?;
     if end.last_time.is_none()
         && let Some(before) = segments.len().checked_sub(2)
@@ -65,6 +71,7 @@ pub(crate) fn recover(layout: &Layout, log: LogId) -> Result<Option<Tail>, Audit
         }
         end.last_time = before.last_time;
     }
+    hold_to(promised, end.next_seq)?;
     cut(layout, &last.path, &end)?;
     Ok(Some(Tail {
         next_seq: end.next_seq,
@@ -74,6 +81,17 @@ pub(crate) fn recover(layout: &Layout, log: LogId) -> Result<Option<Tail>, Audit
         offset: end.offset,
         len: end.len,
     }))
+}
+
+fn hold_to(promised: &[(PathBuf, u64)], size: u64) -> Result<(), AuditError> {
+    match promised.iter().find(|(_, promised)| *promised > size) {
+        Some((path, promised)) => Err(AuditError::Checkpoint {
+            path: path.clone(),
+            kind: ProblemKind::CheckpointAhead,
+            detail: format!("it was made over {promised} records, the log has {size}"),
+        }),
+        None => Ok(()),
+    }
 }
 
 struct End {

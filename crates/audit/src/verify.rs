@@ -1,5 +1,8 @@
 //! Checking a log from its first byte to its last commit (AUD-50): frames, checksums, canonical form, numbers,
-//! hashes, time. It reads only, takes no lock, and goes on after a finding, so that one report names them all.
+//! hashes, time, and the tree's promises. It reads only, takes no lock, and goes on after a finding, so that one
+//! report names them all.
+
+mod promises;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +17,10 @@ use crate::error::{AuditError, ProblemKind};
 use crate::event_name::EventName;
 use crate::frame::{self, Commit};
 use crate::layout::{Layout, Segment};
+use crate::note::{NoteKey, SignedCheckpoint};
 use crate::record::Record;
+
+use promises::Promises;
 
 const MAX_PROBLEMS: usize = 1000;
 /// How often a turn that looks damaged is looked at again before that is believed.
@@ -29,6 +35,8 @@ pub struct Report {
     pub size: u64,
     /// Leaf hash of the last of them.
     pub head: Sha256Digest,
+    /// The root of the tree over all of them; `null` if some could not be read.
+    pub root: Option<Sha256Digest>,
     /// How many records were looked at.
     pub checked: u64,
     /// Whether nothing was found.
@@ -48,13 +56,39 @@ pub struct Problem {
     pub detail: String,
 }
 
+/// What to check, and against what.
+#[derive(Debug, Clone, Default)]
+pub struct Checks {
+    /// Findings before this record are not reported.
+    pub from: u64,
+    /// Nor those after this one.
+    pub to: Option<u64>,
+    /// Checkpoints that were kept elsewhere, with the names to report them by.
+    pub checkpoints: Vec<(String, SignedCheckpoint)>,
+    /// The key that must have signed every checkpoint; without it, those that the log itself names.
+    pub vkey: Option<NoteKey>,
+}
+
+impl Checks {
+    fn covers(&self, seq: u64) -> bool {
+        seq >= self.from && self.to.is_none_or(|to| seq <= to)
+    }
+}
+
 /// Verifies the log in `dir`, which is a log's folder or one with exactly one log in it.
 ///
-/// The chain alone is checked: that records were not changed, removed, inserted or reordered. That its end was
-/// not cut off, or all of it written anew, only a checkpoint kept elsewhere can tell.
+/// That the end of a log was not cut off, or all of it written anew by somebody who has its key, only a checkpoint
+/// kept elsewhere can tell: see [`verify_with`].
 pub fn verify(dir: &Path) -> Result<Report, AuditError> {
+    verify_with(dir, &Checks::default())
+}
+
+/// [`verify`] against promises that were kept elsewhere.
+pub fn verify_with(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
     let (log, layout) = Layout::find(dir)?;
     let mut check = Check {
+        promises: Promises::read(&layout, checks)?,
+        checks: checks.clone(),
         log,
         next_seq: 0,
         head: Some(Sha256Digest::ZERO),
@@ -68,20 +102,19 @@ pub fn verify(dir: &Path) -> Result<Report, AuditError> {
     for (index, segment) in segments.iter().enumerate() {
         check.segment(segment, index + 1 == segments.len())?;
     }
-    if check.checked == 0 && check.problems.is_empty() {
+    if check.next_seq == 0 && check.problems.is_empty() {
         check.report(0, ProblemKind::MissingGenesis, "the log has no record".into());
     }
-    Ok(Report {
-        log,
-        size: check.size,
-        head: check.sealed,
-        checked: check.checked,
-        ok: check.problems.is_empty(),
-        problems: check.problems,
-    })
+    let (size, head, root) = (check.size, check.sealed, check.promises.root());
+    let mut problems = check.problems;
+    let promised = check.promises.finish(size);
+    problems.extend(promised.into_iter().take(MAX_PROBLEMS - problems.len()));
+    Ok(Report { log, size, head, root, checked: check.checked, ok: problems.is_empty(), problems })
 }
 
 struct Check {
+    checks: Checks,
+    promises: Promises,
     log: LogId,
     /// What the next record must continue.
     next_seq: u64,
@@ -123,6 +156,7 @@ impl Check {
             );
             self.next_seq = header.first_seq;
             self.head = Some(header.prev);
+            self.promises.lose_track();
         } else if self.head.is_some_and(|head| head != header.prev) {
             let detail =
                 format!("the header of {name} does not follow record {}", self.next_seq.wrapping_sub(1));
@@ -173,6 +207,7 @@ impl Check {
             self.turn(&std::mem::take(&mut turn), None, true, cursor.path());
             let detail = format!("{} at byte {at}", file_name(cursor.path()));
             self.report(self.next_seq, problem.unwrap_or(ProblemKind::BadFrame), detail);
+            self.promises.lose_track();
             match after_bad_frame(cursor, at, end)? {
                 Some((next, was_record)) => {
                     cursor.seek(next);
@@ -207,8 +242,9 @@ impl Check {
 
     fn record(&mut self, bytes: &[u8]) {
         let expected = self.next_seq;
-        self.checked += 1;
+        self.checked += u64::from(self.checks.covers(expected));
         let leaf = frame::leaf(bytes);
+        self.promises.push(leaf);
         let record = match Record::parse(bytes) {
             Ok(record) => record,
             Err(error) => {
@@ -246,6 +282,11 @@ impl Check {
             let detail = format!("is of {}, the record before of {}", record.time, self.time);
             self.report(record.seq, ProblemKind::TimeRegressed, detail);
         }
+        match record.event {
+            EventName::SystemInitialized => self.promises.learn(record.data["vkey"].as_str()),
+            EventName::AuditSignerRotated => self.promises.learn(record.data["new"].as_str()),
+            _ => {}
+        }
         // Each record is judged by its own predecessor, so that one gap is one finding.
         self.next_seq = record.seq.wrapping_add(1);
         self.head = Some(leaf);
@@ -253,7 +294,7 @@ impl Check {
     }
 
     fn report(&mut self, seq: u64, kind: ProblemKind, detail: String) {
-        if self.problems.len() < MAX_PROBLEMS {
+        if self.checks.covers(seq) && self.problems.len() < MAX_PROBLEMS {
             self.problems.push(Problem { seq, kind, detail });
         }
     }

@@ -295,12 +295,45 @@ pub(crate) struct CallArgs {
 pub(crate) enum AuditCommand {
     /// Print records, newest last
     Log(LogArgs),
-    /// Check that the log is whole: framing, canonical form, numbering and the hash chain
-    Verify {
-        /// An audit folder [default: that of the home folder]
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    /// Check that the log is whole: framing, canonical form, numbering, hash chain, tree and checkpoints
+    #[command(
+        after_help = "Whoever can write the log's files could cut off its end or write all of it anew. A checkpoint that \
+was kept elsewhere tells: give it with --checkpoint. Exit codes: 0 whole, 1 not, 5 unreadable."
+    )]
+    Verify(VerifyArgs),
+    /// Print one record, and with --proof the proof that it is in the log
+    Show(ShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// An audit folder, or an exported one; repeat for several [default: that of the home folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Vec<PathBuf>,
+    /// Report nothing about records before this one
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) from: Option<u64>,
+    /// Report nothing about records after this one
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) to: Option<u64>,
+    /// A checkpoint that was kept elsewhere; repeat for several
+    #[arg(long, value_name = "FILE")]
+    pub(crate) checkpoint: Vec<PathBuf>,
+    /// The key that must have signed the checkpoints, or a file with it [default: those the log names]
+    #[arg(long, value_name = "KEY")]
+    pub(crate) vkey: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// Its number or its id
+    pub(crate) record: String,
+    /// Prove that it is in the log, against the newest checkpoint
+    #[arg(long)]
+    pub(crate) proof: bool,
+    /// An audit folder [default: that of the home folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

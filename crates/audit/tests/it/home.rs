@@ -57,6 +57,12 @@ impl Home {
         assert_eq!((report.size, report.checked), (size, size));
     }
 
+    /// As if the process had died before it made a checkpoint: what is torn off may be a tail.
+    pub(crate) fn forget_checkpoints(&self) {
+        let log = std::fs::read_dir(self.audit()).unwrap().next().unwrap().unwrap().path();
+        std::fs::remove_dir_all(log.join("tlog")).unwrap();
+    }
+
     pub(crate) fn segments(&self) -> Vec<PathBuf> {
         let log = std::fs::read_dir(self.audit()).unwrap().next().unwrap().unwrap().path();
         let mut segments: Vec<_> = std::fs::read_dir(log.join("segments"))

@@ -1,5 +1,6 @@
 //! Scenarios with real files and, where it matters, real processes.
 
+mod checkpoints;
 mod child;
 mod commit;
 mod evidence;

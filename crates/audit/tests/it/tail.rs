@@ -45,6 +45,7 @@ fn written() -> (Home, Vec<Record>, Vec<u8>, Vec<usize>) {
         log.commit_blocking(vec![event(n), event(n + 100)]).unwrap();
     }
     log.close();
+    home.forget_checkpoints();
     let records = home.records();
     let segment = std::fs::read(&home.segments()[0]).unwrap();
     let ends = commit_ends(&segment);
@@ -93,6 +94,7 @@ fn a_log_cut_anywhere_in_its_last_commits_keeps_every_whole_one_and_invents_noth
         }
         assert!(portcullis_audit::verify(log.dir()).unwrap().ok);
         // Make the copy what it was: a shortened segment has no room, so the log went on in another.
+        std::fs::remove_dir_all(log.dir().join("tlog")).unwrap();
         for folder in ["quarantine", "segments"] {
             for file in std::fs::read_dir(log.dir().join(folder)).unwrap() {
                 let path = file.unwrap().path();
@@ -177,6 +179,7 @@ fn blocks_written_out_of_order_before_a_power_cut_are_a_tail_if_nothing_follows(
     let mut torn = segment.clone();
     torn[hole..hole + 512].fill(0);
     std::fs::write(&home.segments()[0], &torn).unwrap();
+    home.forget_checkpoints();
     home.open().close();
     assert_eq!(
         home.names(),
@@ -184,6 +187,7 @@ fn blocks_written_out_of_order_before_a_power_cut_are_a_tail_if_nothing_follows(
     );
     // The same hole with a later turn behind it cannot be a torn write: that turn came after a sync.
     std::fs::write(&home.segments()[0], &segment).unwrap();
+    home.forget_checkpoints();
     let log = home.open();
     log.commit_blocking(vec![event(9)]).unwrap();
     log.close();
@@ -207,6 +211,7 @@ fn a_log_that_died_between_two_segments_goes_on() {
     let mut second = std::fs::read(path).unwrap();
     second[64..].fill(0);
     std::fs::write(path, &second).unwrap();
+    home.forget_checkpoints();
     let log = home.open();
     assert_eq!(log.next_seq(), last - 20);
     assert!(log.last_time() <= time && log.last_time().as_millis() > 0);

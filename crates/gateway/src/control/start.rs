@@ -79,6 +79,7 @@ impl Gateway {
         let receipt = log.commit(vec![started]).await?;
         // A hint for the next start, which reads the log from here on; losing it only costs time.
         let _ = fs::write(options.home.join("state/started"), receipt.seq.to_string());
+        promise(&log).await?;
 
         let world = Arc::new(WorldCell::new(state.world()));
         let (violations, reported) = mpsc::unbounded_channel();
@@ -190,6 +191,14 @@ async fn open_store(home: &Path, log: &AuditLog) -> Result<Arc<Store>, ControlEr
         Store::open(&home.join("state/state.db")).await.map_err(|error| internal(error.to_string()))?;
     projector::catch_up(log, &store, log.dir()).await.map_err(|error| internal(error.to_string()))?;
     Ok(Arc::new(store))
+}
+
+/// AUD-65: what was found and closed at this start is under a signed checkpoint before anybody is served.
+async fn promise(log: &AuditLog) -> Result<(), ControlError> {
+    let log = log.clone();
+    let made = tokio::task::spawn_blocking(move || log.checkpoint()).await;
+    made.map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))??;
+    Ok(())
 }
 
 async fn close_what_a_crash_left(home: &Path, log: &AuditLog) -> Result<(), ControlError> {

@@ -1,12 +1,15 @@
 //! `portcullis audit …`: reading and verifying the evidence, without a lock and without a gateway.
 
+mod show;
+mod verify;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portcullis_audit::{AuditError, Record};
-use portcullis_core::{ErrorCode, Timestamp};
-use serde_json::{Value, json};
+use portcullis_core::Timestamp;
+use serde_json::Value;
 
 use super::Context;
 use crate::cli::{AuditCommand, LogArgs};
@@ -17,7 +20,8 @@ pub(super) fn run(context: &Context<'_>, command: &AuditCommand) -> Result<ExitC
     let dir = |dir: &Option<PathBuf>| dir.clone().unwrap_or_else(|| context.home.join("audit"));
     match command {
         AuditCommand::Log(args) => log(context, args, &dir(&args.dir)),
-        AuditCommand::Verify { dir: folder } => verify(context, &dir(folder)),
+        AuditCommand::Verify(args) => verify::run(context, args),
+        AuditCommand::Show(args) => show::run(context, args, &dir(&args.dir)),
     }
 }
 
@@ -79,35 +83,4 @@ fn line(record: &Record) -> String {
         record.actor,
         visible(&detail)
     )
-}
-
-fn verify(context: &Context<'_>, dir: &std::path::Path) -> Result<ExitCode, Failure> {
-    let report = portcullis_audit::verify(dir).map_err(|error| unreadable(&error))?;
-    let document = serde_json::to_value(&report)
-        .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
-    context.output.result(&document, |report| {
-        if report["ok"].as_bool().unwrap_or(false) {
-            return format!(
-                "log {} is whole: {} records, head {}",
-                report["log"].as_str().unwrap_or_default(),
-                report["size"],
-                report["head"].as_str().unwrap_or_default()
-            );
-        }
-        let problems = report["problems"].as_array().into_iter().flatten().map(|problem| {
-            format!(
-                "  record {}: {}: {}",
-                problem["seq"],
-                problem["kind"].as_str().unwrap_or_default(),
-                problem["detail"].as_str().unwrap_or_default()
-            )
-        });
-        format!(
-            "log {} does NOT verify:\n{}",
-            report["log"].as_str().unwrap_or_default(),
-            problems.collect::<Vec<_>>().join("\n")
-        )
-    });
-    let ok = document["ok"] == json!(true);
-    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
