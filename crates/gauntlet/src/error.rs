@@ -97,6 +97,24 @@ pub enum GauntletError {
         /// What was counted.
         unit: &'static str,
     },
+    /// A member name that cannot be shown and must not be changed.
+    #[error("{}a member name that cannot be shown", answered(tool))]
+    OutputKey {
+        /// The tool called, if it was one.
+        tool: Option<ToolId>,
+    },
+    /// A text that builds new markers each time one is removed.
+    #[error("{}a text that cannot be made safe to show", answered(tool))]
+    SanitizeUnstable {
+        /// The tool called, if it was one.
+        tool: Option<ToolId>,
+    },
+    /// A text that is too long to be shown once it is written safely.
+    #[error("the text is longer than {limit} bytes once it is safe to show")]
+    TextTooLarge {
+        /// The limit.
+        limit: usize,
+    },
     /// A result nested too deeply.
     #[error("MCP tool '{}' answered with a result nested deeper than {limit}", tool.item().name())]
     OutputTooDeep {
@@ -124,7 +142,9 @@ impl GauntletError {
             Self::Shape { .. } => "mcp-call-tool-shape",
             Self::NonObjectOutput { .. } => "mcp-non-object-output",
             Self::Output { .. } => "mcp-output-schema",
-            Self::OutputTooLarge { .. } => "mcp-output-too-large",
+            Self::OutputTooLarge { .. } | Self::TextTooLarge { .. } => "mcp-output-too-large",
+            Self::OutputKey { .. } => "mcp-output-key",
+            Self::SanitizeUnstable { .. } => "mcp-sanitize-unstable",
             Self::OutputTooDeep { .. } => "mcp-output-too-deep",
         }
     }
@@ -141,10 +161,14 @@ impl GauntletError {
             | Self::Input { .. }
             | Self::InputBudget { .. } => ErrorCode::ArgsInvalid,
             Self::Output { .. } => ErrorCode::PolicyDenied,
-            Self::Shape { .. } | Self::NonObjectOutput { .. } | Self::OutputBudget { .. } => {
-                ErrorCode::UpstreamError
+            Self::Shape { .. }
+            | Self::NonObjectOutput { .. }
+            | Self::OutputBudget { .. }
+            | Self::OutputKey { .. }
+            | Self::SanitizeUnstable { .. } => ErrorCode::UpstreamError,
+            Self::OutputTooLarge { .. } | Self::OutputTooDeep { .. } | Self::TextTooLarge { .. } => {
+                ErrorCode::ResultTooLarge
             }
-            Self::OutputTooLarge { .. } | Self::OutputTooDeep { .. } => ErrorCode::ResultTooLarge,
         }
     }
 
@@ -194,6 +218,7 @@ impl GauntletError {
             | Self::OutputBudget { tool }
             | Self::OutputTooLarge { tool, .. }
             | Self::OutputTooDeep { tool, .. } => Some(tool),
+            Self::OutputKey { tool } | Self::SanitizeUnstable { tool } => tool.as_ref(),
             _ => None,
         }
     }
@@ -235,6 +260,10 @@ fn first(violations: &SchemaViolations) -> String {
         Some(error) => format!("{}: {}", error.pointer, error.message),
         None => "not valid".into(),
     }
+}
+
+fn answered(tool: &Option<ToolId>) -> String {
+    tool.as_ref().map_or_else(String::new, |tool| format!("MCP tool '{}' answered with ", tool.item().name()))
 }
 
 fn at(pointer: &str) -> String {

@@ -13,12 +13,16 @@
 //! | [`spec`] | a tool as the gauntlet knows it; [`screen`] |
 //! | [`result`] | a result that only [`finish`] can read, and what may leave afterwards |
 //! | `payload` | reading a result's bytes without building what nobody asked for |
+//! | [`gauntlet`] | how everything is set up; text, labels and values made safe to show |
+//! | [`sanitise`] | control characters out, markup escaped, markers removed in every reading |
 //! | [`error`] | every refusal, its stable word and its code |
 //!
 //! # Invariants
 //! - No reference is ever fetched: no resolver is compiled in, and a reference that leaves its document is
 //!   refused before compilation (GNT-S3).
 //! - No error text holds a value of the instance it is about (GNT-S10).
+//! - What a server wrote is [`Raw`] and what may be shown is [`Clean`]; only the sanitiser makes the second from
+//!   the first, once (GNT-Z14).
 //! - [`Args`] come only from the strict parser, [`Screened`] only from [`screen`], [`SafeResult`] only from
 //!   [`finish`]; the bytes inside a [`RawResult`] have no other reader.
 //!
@@ -27,8 +31,10 @@
 
 pub mod args;
 pub mod error;
+pub mod gauntlet;
 mod payload;
 pub mod result;
+pub mod sanitise;
 pub mod schema;
 pub mod spec;
 mod survey;
@@ -36,7 +42,10 @@ pub mod violations;
 
 pub use args::Args;
 pub use error::GauntletError;
+pub use gauntlet::{Gauntlet, GauntletConfig, TextJson};
 pub use result::{RawResult, SafeResult, finish};
+pub use sanitise::clean::{Clean, Raw};
+pub use sanitise::{Escape, Report};
 pub use schema::{CompiledSchema, SchemaRole};
 pub use spec::{Screened, ToolSpec, screen};
 pub use violations::{SchemaViolations, Violation};

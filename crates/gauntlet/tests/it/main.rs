@@ -2,8 +2,10 @@
 
 mod properties;
 mod results;
+mod sanitising;
 mod schemas;
 mod screening;
+mod tables;
 
 use std::sync::Arc;
 

@@ -1,0 +1,117 @@
+//! How the gauntlet is set up, and making single texts and values safe to show.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::GauntletError;
+use crate::sanitise::clean::{Clean, Raw};
+use crate::sanitise::{Escape, MarkerError, Report, Sanitiser, Unclean};
+
+/// What a text block that is JSON is to the sanitiser (GNT-P8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TextJson {
+    /// Its strings are cleaned one by one, so that it can still be parsed.
+    #[default]
+    Leaf,
+    /// It is a string like any other.
+    String,
+}
+
+/// The settings of `[gauntlet]`.
+#[derive(Debug, Clone, Default)]
+pub struct GauntletConfig {
+    /// What a text block that is JSON is.
+    pub text_json: TextJson,
+    /// Markers to remove besides the three that always are.
+    pub extra_markers: Vec<String>,
+    /// Whether terminal sequences go whole, or only their control characters.
+    pub strip_ansi: bool,
+}
+
+/// The checks, set up. Shared by all calls; nothing in it changes.
+#[derive(Debug, Default)]
+pub struct Gauntlet {
+    pub(crate) sanitiser: Sanitiser,
+    pub(crate) text_json: TextJson,
+}
+
+/// The longest upstream error text shown, in characters (GNT-Z13).
+pub const MAX_ERROR_CHARACTERS: usize = 2_048;
+
+impl Gauntlet {
+    /// Sets the checks up.
+    pub fn new(config: &GauntletConfig) -> Result<Self, MarkerError> {
+        let sanitiser = Sanitiser::new(&config.extra_markers, config.strip_ansi)?;
+        Ok(Self { sanitiser, text_json: config.text_json })
+    }
+
+    /// A title, description or instruction: strip and removal, no escaping (GNT-Z12).
+    pub fn clean_label<'a>(&self, raw: Raw<&'a str>) -> Result<Clean<Cow<'a, str>>, GauntletError> {
+        self.cleaned(raw, Escape::None)
+    }
+
+    /// A text of a server: all three transforms.
+    pub fn clean_text<'a>(&self, raw: Raw<&'a str>) -> Result<Clean<Cow<'a, str>>, GauntletError> {
+        self.cleaned(raw, Escape::Html)
+    }
+
+    /// Texts that stand next to each other: a marker spread over several of them is found (GNT-Z7).
+    pub fn clean_neighbours<'a>(
+        &self,
+        raw: &[Raw<&'a str>],
+    ) -> Result<Vec<Clean<Cow<'a, str>>>, GauntletError> {
+        let texts: Vec<&str> = raw.iter().map(|raw| raw.into_inner()).collect();
+        let cleaned = self.sanitiser.neighbours(&texts, Escape::Html, usize::MAX, &mut Report::default());
+        Ok(cleaned.map_err(unshowable)?.into_iter().map(Clean::new).collect())
+    }
+
+    /// What a text block that is JSON is to the sanitiser.
+    pub fn text_json(&self) -> TextJson {
+        self.text_json
+    }
+
+    fn cleaned<'a>(&self, raw: Raw<&'a str>, escape: Escape) -> Result<Clean<Cow<'a, str>>, GauntletError> {
+        self.sanitiser
+            .text(raw.into_inner(), escape, usize::MAX, &mut Report::default())
+            .map(Clean::new)
+            .map_err(unshowable)
+    }
+
+    /// A value of a server: every string in it, its shape unchanged. A member name that would have to change is
+    /// refused (GNT-Z11).
+    pub fn clean_value(&self, raw: Raw<Value>) -> Result<(Clean<Value>, Report), GauntletError> {
+        let mut value = raw.into_inner();
+        let mut report = Report::default();
+        // A stack of our own: the depth of a value is the server's choice.
+        let mut pending = vec![&mut value];
+        while let Some(value) = pending.pop() {
+            match value {
+                Value::String(text) => {
+                    let cleaned = self.sanitiser.text(text, Escape::Html, usize::MAX, &mut report);
+                    if let Cow::Owned(clean) = cleaned.map_err(unshowable)? {
+                        *text = clean;
+                    }
+                }
+                Value::Array(items) => pending.extend(items),
+                Value::Object(members) => {
+                    for (key, member) in members {
+                        if !self.sanitiser.is_clean(key) {
+                            return Err(GauntletError::OutputKey { tool: None });
+                        }
+                        pending.push(member);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok((Clean::new(value), report))
+    }
+}
+
+fn unshowable(unclean: Unclean) -> GauntletError {
+    match unclean {
+        Unclean::Unstable => GauntletError::SanitizeUnstable { tool: None },
+        Unclean::TooLarge => GauntletError::TextTooLarge { limit: usize::MAX },
+    }
+}
