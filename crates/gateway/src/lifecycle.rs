@@ -96,13 +96,33 @@ pub struct Call {
     pub cancel: CancellationSignal,
 }
 
-/// A result that may be shown to the agent.
+/// An answer that may be shown to the agent.
 #[derive(Debug)]
 pub struct Response {
-    /// The result.
-    pub result: SafeResult,
+    /// The answer.
+    pub answered: Answered,
     /// Which call it came from: the proposal, and where its evidence is.
     pub mark: Value,
+}
+
+/// What a server answered.
+#[derive(Debug)]
+pub enum Answered {
+    /// A result.
+    Result(SafeResult),
+    /// A JSON-RPC error of its own.
+    Failure(UpstreamFailure),
+}
+
+/// A server's own JSON-RPC error.
+#[derive(Debug)]
+pub struct UpstreamFailure {
+    /// Its code: never one of ours (GOV-1601).
+    pub code: i32,
+    /// Its text, cut and without control characters.
+    pub message: String,
+    /// Whatever else it said.
+    pub data: Option<Value>,
 }
 
 /// Step 1's product: a proposal about a tool that exists, with its trail open.
@@ -467,14 +487,16 @@ impl Lifecycle {
                 blocked(path, &reason).with("outcome", "unknown")
             })?;
         let event = format!("{}/{seq}", proposal.log);
+        let mark = json!({"event": event, "proposal_id": proposal.id});
         match released {
             ReleasedResponse::Result(raw) => match finish(entry.tool.spec(), raw) {
-                Ok(result) => {
-                    Ok(Response { result, mark: json!({"event": event, "proposal_id": proposal.id}) })
-                }
+                Ok(result) => Ok(Response { answered: Answered::Result(result), mark }),
                 Err(error) => Err(self.bad_output(&error, entry, proposal).with("event", event)),
             },
-            ReleasedResponse::RpcError(raw) => Err(upstream_rpc_error(&raw, path).with("event", event)),
+            ReleasedResponse::RpcError(raw) => match upstream_failure(&raw, path) {
+                Ok(failure) => Ok(Response { answered: Answered::Failure(failure), mark }),
+                Err(document) => Err(document.with("event", event)),
+            },
             ReleasedResponse::TooLarge { bytes } => {
                 let message = format!(
                     "the result has more than the declared {} bytes",
@@ -543,22 +565,22 @@ fn request_refusal(error: &RequestError, entry: &ToolEntry) -> ErrorDocument {
     }
 }
 
-/// A server's own JSON-RPC error. Its code passes unless it would forge one of ours (GOV-1601).
-fn upstream_rpc_error(raw: &Bytes, path: &str) -> ErrorDocument {
-    let Ok(error) = serde_json::from_slice::<RpcError>(raw) else {
-        return ErrorDocument::new(
-            ErrorCode::UpstreamError,
-            path,
-            "the server answered with a malformed error",
-        );
+/// A server's own JSON-RPC error. Its code passes (PRO-70) unless it would forge one of ours (GOV-1601).
+fn upstream_failure(raw: &Bytes, path: &str) -> Result<UpstreamFailure, ErrorDocument> {
+    let error = serde_json::from_slice::<RpcError>(raw).ok();
+    let Some((error, code)) =
+        error.and_then(|error| i32::try_from(error.code).ok().map(|code| (error, code)))
+    else {
+        let message = "the server answered with a malformed error";
+        return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
     };
-    let forged = (-31099..=-31000).contains(&error.code);
-    let document = ErrorDocument::new(
-        ErrorCode::UpstreamError,
-        path,
-        format!("the server answered: {}", one_line(&error.message)),
-    );
-    if forged { document.with("recoded", true) } else { document.with("upstream_code", error.code) }
+    let message = one_line(&error.message);
+    if (-31099..=-31000).contains(&code) {
+        let message = format!("the server answered: {message}");
+        return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message).with("recoded", true));
+    }
+    let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
+    Ok(UpstreamFailure { code, message, data })
 }
 
 fn transmit_refusal(failure: &TransmitFailure, entry: &ToolEntry) -> ErrorDocument {

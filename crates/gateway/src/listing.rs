@@ -1,64 +1,142 @@
-//! `tools/list`: the accepted definitions, byte for byte but for the name and our mark.
+//! Lists: the accepted definitions, byte for byte but for the name and our mark.
+//!
+//! Everything that only changes with the world is rendered once, when the world is made; what is left for a request
+//! is to put a page between its braces and to say how the servers are.
 
 use bytes::Bytes;
+use portcullis_core::error::Fault;
+use portcullis_core::{Principal, Sha256Digest};
 use portcullis_governance::registry::{Registry, ToolEntry};
+use portcullis_upstream::Phase;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::edge::Era;
 use crate::result::{Members, member, write_members};
+use crate::sealed::Seal;
+use crate::world::World;
 
-/// How long a modern client may keep the list.
-const TTL_MS: u64 = 60_000;
+/// How long a modern client may keep a list.
+pub(crate) const TTL_MS: u64 = 60_000;
+/// How many items a page has (PRO-13).
+const PAGE: usize = 500;
 
-/// Renders the result of `tools/list` for one era, in a fixed order.
-pub(crate) fn render(registry: &Registry, era: Era) -> Bytes {
-    let mut out = b"{\"tools\":[".to_vec();
-    for (index, entry) in registry.tools().iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
-        }
-        write_definition(&mut out, entry);
+/// One list, rendered in pages.
+#[derive(Debug)]
+pub(crate) struct List {
+    /// The member of the result that holds the items.
+    member: &'static str,
+    pages: Vec<Bytes>,
+    digest: Sha256Digest,
+}
+
+/// The cursor is not one that we gave this principal for this list as it is now.
+#[derive(Debug)]
+pub(crate) struct UnknownCursor;
+
+impl List {
+    /// `tools/list`, sorted by server and declared order.
+    pub(crate) fn tools(registry: &Registry) -> Self {
+        Self::new("tools", registry.tools().iter().map(definition))
     }
-    out.extend_from_slice(b"],\"_meta\":");
-    let outcomes: serde_json::Map<String, Value> = (registry.servers())
+
+    fn new(member: &'static str, items: impl Iterator<Item = Vec<u8>>) -> Self {
+        let items: Vec<Vec<u8>> = items.collect();
+        let pages: Vec<Bytes> = items.chunks(PAGE).map(|page| page.join(&b","[..]).into()).collect();
+        let parts: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
+        let digest = Sha256Digest::of_parts(&parts);
+        Self { member, pages, digest }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// The result of a list request.
+    pub(crate) fn page(
+        &self,
+        world: &World,
+        era: Era,
+        cursor: Option<&str>,
+        principal: &Principal,
+        seal: &Seal,
+    ) -> Result<Bytes, UnknownCursor> {
+        let (digest, principal) = (self.digest.to_string(), principal.to_string());
+        let bound = ["cursor", self.member, &digest, &principal];
+        let index = match cursor {
+            None => 0,
+            Some(cursor) => seal
+                .open(&bound, cursor)
+                .and_then(|index| std::str::from_utf8(&index).ok()?.parse().ok())
+                .ok_or(UnknownCursor)?,
+        };
+        let page = self.pages.get(index).cloned().unwrap_or_default();
+        let mut out = Vec::with_capacity(page.len() + 512);
+        out.extend_from_slice(format!("{{\"{}\":[", self.member).as_bytes());
+        out.extend_from_slice(&page);
+        out.push(b']');
+        if index + 1 < self.pages.len() {
+            let next = seal.close(&bound, (index + 1).to_string().as_bytes());
+            out.extend_from_slice(format!(",\"nextCursor\":\"{next}\"").as_bytes());
+        }
+        let mut meta = json!({"io.portcullis/servers": outcomes(world)});
+        if self.is_empty() {
+            meta["io.portcullis/empty"] = json!(self.why_empty(world.registry()));
+        }
+        out.extend_from_slice(format!(",\"_meta\":{meta}").as_bytes());
+        if era == Era::Modern {
+            // PRO-69: what is listed is this principal's, whatever the servers say of their parts.
+            let cached =
+                format!(",\"resultType\":\"complete\",\"ttlMs\":{TTL_MS},\"cacheScope\":\"private\"");
+            out.extend_from_slice(cached.as_bytes());
+        }
+        out.push(b'}');
+        Ok(out.into())
+    }
+
+    /// Never an unexplained empty list (PRO-3).
+    fn why_empty(&self, registry: &Registry) -> String {
+        if registry.servers().next().is_none() {
+            return "no server is registered; run `portcullis mcp add`".into();
+        }
+        format!("no registered server declares any {}", self.member)
+    }
+}
+
+/// How each server is (PRO §3): its items stay listed whatever that is.
+pub(crate) fn outcomes(world: &World) -> Map<String, Value> {
+    let registry = world.registry();
+    (registry.servers())
         .map(|server| {
+            let name = &server.record.server_identity;
+            let phase = world.upstream(name).map(|upstream| upstream.connection().status().phase);
             let outcome = if !server.is_active() {
                 let reason = server.record.halt.as_deref().unwrap_or("halted by an operator");
                 json!({"status": "halted", "reason": reason})
+            } else if matches!(phase, Some(Phase::Failing | Phase::BreakerOpen | Phase::Closed) | None) {
+                json!({"status": "unavailable", "reason": Fault::Unavailable.as_str()})
             } else {
                 json!({"status": "ok", "tools": server.declaration.tools().len()})
             };
-            (server.record.server_identity.to_string(), outcome)
+            (name.to_string(), outcome)
         })
-        .collect();
-    let mut meta = json!({"io.portcullis/servers": outcomes});
-    if registry.tools().is_empty() {
-        // Never an unexplained empty list.
-        meta["io.portcullis/empty"] = json!("no server is registered; run `portcullis mcp add`");
-    }
-    serde_json::to_writer(&mut out, &meta).expect("meta is plain JSON");
-    if era == Era::Modern {
-        out.extend_from_slice(
-            format!(",\"resultType\":\"complete\",\"ttlMs\":{TTL_MS},\"cacheScope\":\"private\"").as_bytes(),
-        );
-    }
-    out.push(b'}');
-    out.into()
+        .collect()
 }
 
 /// One definition: the server's own bytes with the name replaced and the canonical id added to `_meta`.
-fn write_definition(out: &mut Vec<u8>, entry: &ToolEntry) {
+fn definition(entry: &ToolEntry) -> Vec<u8> {
     let members: Members<'_> =
         serde_json::from_str(entry.tool.definition().get()).expect("accepted definitions are objects");
     let name = json!(entry.wire_name).to_string();
     let mut meta = member(&members, "_meta")
-        .and_then(|raw| serde_json::from_str::<serde_json::Map<String, Value>>(raw.get()).ok())
+        .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
         .unwrap_or_default();
     meta.retain(|key, _| !key.starts_with("io.portcullis/"));
     meta.insert("io.portcullis/tool_id".into(), json!(entry.tool.id()));
     let meta = Value::Object(meta).to_string();
     let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("rendered JSON");
     let (name, meta) = (raw(&name), raw(&meta));
-    write_members(out, &members, &[("name", Some(&name)), ("_meta", Some(&meta))]);
+    let mut out = Vec::with_capacity(entry.tool.definition().get().len() + 160);
+    write_members(&mut out, &members, &[("name", Some(&name)), ("_meta", Some(&meta))]);
+    out
 }

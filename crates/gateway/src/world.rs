@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use portcullis_core::ServerIdentity;
 use portcullis_governance::registry::{ActiveRegistry, Registry};
 
-use crate::edge::Era;
-use crate::listing;
+use crate::listing::List;
 use crate::upstreams::Upstream;
 
 /// Everything a call needs, consistent with itself.
@@ -17,16 +15,14 @@ use crate::upstreams::Upstream;
 pub struct World {
     registry: Arc<Registry>,
     upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
-    legacy_tools: Bytes,
-    modern_tools: Bytes,
+    tools: List,
 }
 
 impl World {
     /// Builds a world. Lists are rendered here, once, and not per request.
     pub fn new(registry: Arc<Registry>, upstreams: HashMap<ServerIdentity, Arc<Upstream>>) -> Self {
-        let legacy_tools = listing::render(&registry, Era::Legacy);
-        let modern_tools = listing::render(&registry, Era::Modern);
-        Self { registry, upstreams, legacy_tools, modern_tools }
+        let tools = List::tools(&registry);
+        Self { registry, upstreams, tools }
     }
 
     /// What is registered, accepted and in force.
@@ -39,12 +35,9 @@ impl World {
         self.upstreams.get(server)
     }
 
-    /// The result of `tools/list`, rendered.
-    pub fn tools_list(&self, era: Era) -> &Bytes {
-        match era {
-            Era::Legacy => &self.legacy_tools,
-            Era::Modern => &self.modern_tools,
-        }
+    /// `tools/list`, rendered.
+    pub(crate) fn tools(&self) -> &List {
+        &self.tools
     }
 }
 

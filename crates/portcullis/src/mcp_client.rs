@@ -41,7 +41,7 @@ impl McpClient {
     pub(crate) async fn request(&mut self, method: &str, mut params: Value) -> Result<Value, Failure> {
         let lost = |error: std::io::Error| Failure::unavailable(format!("the gateway went away: {error}"));
         params["_meta"] = json!({
-            "io.modelcontextprotocol/protocolVersion": MODERN,
+            "io.modelcontextprotocol/protocolVersion": MODERN.as_str(),
             "io.modelcontextprotocol/clientCapabilities": {},
             "io.modelcontextprotocol/clientInfo": {"name": "portcullis-call", "version": env!("CARGO_PKG_VERSION")},
         });

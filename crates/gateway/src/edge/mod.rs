@@ -4,61 +4,56 @@
 //! knows the protocol but no transport. The era of a client is decided by what it sends, never by configuration
 //! (PRO-1): per connection on stdio, per request on HTTP.
 
+mod batch;
+mod conversation;
 pub mod http;
+mod log_level;
 mod params;
+mod revision;
 pub mod sessions;
 pub mod stdio;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use portcullis_core::Principal;
-use portcullis_core::error::ErrorDocument;
-use portcullis_core::jsonrpc::{error_response, result_response};
+use portcullis_core::error::{ErrorDocument, one_line};
+use portcullis_core::jsonrpc::{Message, error_response, result_response};
 use portcullis_governance::boundary::CancellationSignal;
-use portcullis_governance::session::Session;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::access::Access;
-use crate::lifecycle::{Call, Lifecycle, Response};
+use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
+use crate::listing::{self, TTL_MS};
 use crate::result;
+use crate::sealed::Seal;
 use crate::world::WorldCell;
+use conversation::Conversation;
+use log_level::Level;
 pub(crate) use params::Params;
-
-/// The revision of the modern era.
-pub const MODERN: &str = "2026-07-28";
-/// The newest revision of the legacy era.
-pub const NEWEST_LEGACY: &str = "2025-11-25";
-/// All revisions a client may speak, newest first.
-pub const SUPPORTED: [&str; 5] = [MODERN, NEWEST_LEGACY, "2025-06-18", "2025-03-26", "2024-11-05"];
+pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
 
 const INSTRUCTIONS: &str = "Every tool here is governed by Portcullis: calls are checked against declared schemas and \
 scopes, may need an operator's approval, and are recorded. If a call answers AUTH_REQUIRED, tell the user the approval \
 id and call again with exactly the same arguments once it is granted; never change arguments to get around a refusal.";
 
-/// Which era a client speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Era {
-    /// 2024-11-05 to 2025-11-25: `initialize`, sessions.
-    Legacy,
-    /// 2026-07-28: every request stands alone.
-    Modern,
-}
-
 /// Who sends a message, as far as its transport knows.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
-    pub(crate) era: Era,
-    pub(crate) session: Arc<Session>,
-    /// What the client calls itself.
-    pub(crate) client: String,
+    pub(crate) conversation: Arc<Conversation>,
+}
+
+impl Sender {
+    fn era(&self) -> Era {
+        self.conversation.era()
+    }
 }
 
 /// A request taken out of its envelope.
 #[derive(Debug)]
 pub(crate) struct Asked<'a> {
-    pub(crate) id: &'a RawValue,
     pub(crate) method: &'a str,
     pub(crate) params: Option<&'a RawValue>,
     /// The whole message: evidence.
@@ -73,6 +68,9 @@ pub struct Edge {
     version: String,
     principal: Principal,
     pub(crate) access: Access,
+    seal: Seal,
+    /// Notifications that nobody here understands (PRO §3).
+    ignored: AtomicU64,
     pub(crate) sessions: sessions::Sessions,
 }
 
@@ -94,7 +92,16 @@ impl Edge {
     ) -> Self {
         let world = lifecycle.world.clone();
         let sessions = sessions::Sessions::new(lifecycle.log.clone(), lifecycle.clock.clone());
-        Self { lifecycle, world, version, principal, access, sessions }
+        Self {
+            lifecycle,
+            world,
+            version,
+            principal,
+            access,
+            seal: Seal::new(),
+            ignored: AtomicU64::new(0),
+            sessions,
+        }
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -106,21 +113,70 @@ impl Edge {
         self.lifecycle.log.health()
     }
 
-    /// Answers one request.
-    pub(crate) async fn answer(
-        &self,
-        sender: &Sender,
-        asked: Asked<'_>,
+    /// Answers one request, in a task of its own: when the client goes, its transport drops what waits here, but a
+    /// call whose intent is durable must still be settled.
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        sender: Sender,
+        message: &Bytes,
         cancel: CancellationSignal,
     ) -> Vec<u8> {
-        let answer = match (asked.method, sender.era) {
-            ("tools/call", _) => self.call(sender, &asked, cancel).await,
-            ("tools/list", era) => self.list(&asked, era),
+        let (edge, inside) = (self.clone(), message.clone());
+        let settled = async move {
+            let message = inside;
+            // Read inside the task: borrowed parts cannot cross into it.
+            let parsed = Message::read(&message)?;
+            let (id, method) = (parsed.id?, parsed.method.as_deref()?);
+            let asked = Asked { method, params: parsed.params, message: &message };
+            let answer = edge.answer(&sender, &asked, cancel).await;
+            Some(answer.into_response(id))
+        };
+        match tokio::spawn(settled).await {
+            Ok(Some(reply)) => reply,
+            // The hook has recorded the panic; the client learns that it was our fault, and nothing else.
+            _ => {
+                let id = Message::read(message).and_then(|message| message.id);
+                error_response::<()>(id, -32603, "internal error", None)
+            }
+        }
+    }
+
+    /// What one request comes to.
+    async fn answer(&self, sender: &Sender, asked: &Asked<'_>, cancel: CancellationSignal) -> Answer {
+        match (asked.method, sender.era()) {
+            ("tools/call", _) => self.call(sender, asked, cancel).await,
+            ("tools/list", _) => self.list(sender, asked),
             ("server/discover", Era::Modern) => Answer::Result(self.discover()),
             ("ping", Era::Legacy) => Answer::Result(Bytes::from_static(b"{}")),
+            ("logging/setLevel", Era::Legacy) => set_level(sender, asked),
             (method, _) => Answer::unknown_method(method),
-        };
-        answer.into_response(asked.id)
+        }
+    }
+
+    /// Whether a method exists for clients of an era: over modern HTTP an unknown one is 404.
+    pub(crate) fn offers(&self, method: &str, era: Era) -> bool {
+        match method {
+            "tools/call" | "tools/list" => true,
+            "server/discover" => era == Era::Modern,
+            "initialize" | "ping" | "logging/setLevel" => era == Era::Legacy,
+            _ => false,
+        }
+    }
+
+    /// A notification: some are understood, the rest is counted and forgotten.
+    pub(crate) fn notified(&self, conversation: &Conversation, method: &str, params: Option<&RawValue>) {
+        match method {
+            "notifications/cancelled" => {
+                let request = params.and_then(|raw| Params::read(raw).ok()).and_then(|p| p.request_id);
+                if let Some(id) = request {
+                    conversation.cancel(id.get());
+                }
+            }
+            "notifications/initialized" => {}
+            _ => {
+                self.ignored.fetch_add(1, Ordering::Relaxed);
+            }
+        }
     }
 
     async fn call(&self, sender: &Sender, asked: &Asked<'_>, cancel: CancellationSignal) -> Answer {
@@ -139,60 +195,84 @@ impl Edge {
             return Answer::invalid_params("no call of this tool is waiting for input");
         }
         let call = Call {
-            session: sender.session.clone(),
-            client: sender.client.clone(),
+            session: sender.conversation.session().clone(),
+            client: sender.conversation.client().to_owned(),
             // Whoever is not the anonymous agent has proved it at the edge.
-            authenticated: sender.session.principal() != &self.principal,
+            authenticated: sender.conversation.session().principal() != &self.principal,
             message: asked.message.clone(),
             name: name.into_owned(),
             arguments: params.arguments.map(ToOwned::to_owned),
             cancel,
         };
         match self.lifecycle.call(call).await {
-            Ok(Response { result, mark }) => {
-                Answer::Result(result::for_client(result.json(), sender.era, &mark).into())
+            Ok(Response { answered: Answered::Result(result), mark }) => {
+                Answer::Result(result::for_client(result.json(), sender.era(), &mark).into())
             }
-            Err(document) => Answer::refusal(&document, sender.era),
+            Ok(Response { answered: Answered::Failure(failure), mark }) => Answer::upstream(failure, mark),
+            Err(document) => Answer::refusal(&document, sender.era()),
         }
     }
 
-    fn list(&self, asked: &Asked<'_>, era: Era) -> Answer {
-        let cursor = asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.cursor);
-        if cursor.is_some() {
-            // The list has one page, so no cursor is ours.
-            return Answer::invalid_params("unknown cursor");
+    fn list(&self, sender: &Sender, asked: &Asked<'_>) -> Answer {
+        let cursor = match asked.params.map(Params::read) {
+            None => None,
+            Some(Ok(params)) => params.cursor,
+            Some(Err(_)) => {
+                return Answer::invalid_params("a list takes an object, with a cursor or without");
+            }
+        };
+        let world = self.world.load();
+        let principal = sender.conversation.session().principal();
+        match world.tools().page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
+            Ok(page) => Answer::Result(page),
+            Err(listing::UnknownCursor) => {
+                Answer::invalid_params("unknown cursor; the list may have changed: begin again without one")
+            }
         }
-        Answer::Result(self.world.load().tools_list(era).clone())
     }
 
     fn discover(&self) -> Bytes {
         let result = json!({
-            "supportedVersions": SUPPORTED,
+            "supportedVersions": SUPPORTED.map(Revision::as_str),
             "capabilities": {"tools": {}},
             "instructions": INSTRUCTIONS,
             "resultType": "complete",
-            "ttlMs": 60_000,
+            "ttlMs": TTL_MS,
             "cacheScope": "private",
-            "_meta": {"io.modelcontextprotocol/serverInfo": self.server_info()},
+            "_meta": {
+                "io.modelcontextprotocol/serverInfo": self.server_info(),
+                "io.portcullis/servers": listing::outcomes(&self.world.load()),
+            },
         });
         result.to_string().into()
     }
 
-    /// The result of `initialize`: the client's revision if we speak it, else our newest legacy one (PRO-4).
-    pub(crate) fn initialize(&self, requested: &str) -> (&'static str, Bytes) {
-        let agreed =
-            SUPPORTED[1..].iter().find(|version| **version == requested).copied().unwrap_or(NEWEST_LEGACY);
+    /// The result of `initialize`.
+    pub(crate) fn initialize(&self, revision: Revision) -> Bytes {
         let result = json!({
-            "protocolVersion": agreed,
+            "protocolVersion": revision.as_str(),
             "capabilities": {"tools": {"listChanged": false}},
             "serverInfo": self.server_info(),
             "instructions": INSTRUCTIONS,
+            "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load())},
         });
-        (agreed, result.to_string().into())
+        result.to_string().into()
     }
 
     fn server_info(&self) -> Value {
         json!({"name": "portcullis", "title": "Portcullis", "version": self.version})
+    }
+}
+
+/// `logging/setLevel`, which we answer ourselves.
+fn set_level(sender: &Sender, asked: &Asked<'_>) -> Answer {
+    let params = asked.params.and_then(|raw| Params::read(raw).ok());
+    match params.and_then(|params| params.level).as_deref().and_then(Level::named) {
+        Some(level) => {
+            sender.conversation.set_level(level);
+            Answer::Result(Bytes::from_static(b"{}"))
+        }
+        None => Answer::invalid_params("logging/setLevel takes a level from debug to emergency"),
     }
 }
 
@@ -204,6 +284,32 @@ impl Answer {
     pub(crate) fn unknown_method(method: &str) -> Self {
         let message = format!("method {} is not offered", portcullis_core::name::printable(method));
         Answer::Error { code: -32601, message, data: None }
+    }
+
+    /// PRO-4.
+    pub(crate) fn unsupported_version(requested: &str) -> Self {
+        let data = json!({"supported": SUPPORTED.map(Revision::as_str), "requested": one_line(requested)});
+        Answer::Error { code: -32022, message: "unsupported protocol version".into(), data: Some(data) }
+    }
+
+    /// The request's id is that of another one under way.
+    pub(crate) fn id_in_use() -> Self {
+        let message = "the id is that of a request that is still being answered";
+        Answer::Error { code: -32600, message: message.into(), data: None }
+    }
+
+    /// A server's own error passes with its code (PRO-70), beside where its evidence is.
+    fn upstream(failure: UpstreamFailure, mark: Value) -> Self {
+        let data = match failure.data {
+            None => Some(json!({"io.portcullis/call": mark})),
+            Some(Value::Object(mut data)) => {
+                data.retain(|key, _| !key.starts_with("io.portcullis/"));
+                data.insert("io.portcullis/call".into(), mark);
+                Some(Value::Object(data))
+            }
+            other => other,
+        };
+        Answer::Error { code: failure.code, message: failure.message, data }
     }
 
     /// Governance refusals are JSON-RPC errors; what the tool or its arguments got wrong is a result the model can

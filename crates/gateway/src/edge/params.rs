@@ -15,7 +15,11 @@ pub(crate) struct Params<'a> {
     #[serde(borrow, default)]
     pub(crate) arguments: Option<&'a RawValue>,
     #[serde(borrow, default)]
-    pub(crate) cursor: Option<&'a RawValue>,
+    pub(crate) uri: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) level: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) cursor: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "inputResponses")]
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]

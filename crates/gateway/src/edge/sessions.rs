@@ -12,6 +12,9 @@ use portcullis_governance::session::Session;
 use rand::RngExt as _;
 use serde_json::json;
 
+use super::conversation::Conversation;
+use super::revision::{MODERN, Revision};
+
 /// A session unused for this long is gone.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 /// More sessions than this at once are refused: an agent that loops on `initialize` must not fill our memory.
@@ -36,8 +39,7 @@ enum Key {
 
 #[derive(Debug)]
 struct Live {
-    session: Arc<Session>,
-    client: String,
+    conversation: Arc<Conversation>,
     used: AtomicU64,
 }
 
@@ -57,65 +59,81 @@ impl Sessions {
     }
 
     /// Opens a legacy session; its id is 128 random bits and never a credential. `None` if there are too many.
-    pub(crate) fn open_legacy(&self, principal: &Principal, client: &str) -> Option<(String, Arc<Session>)> {
+    pub(crate) fn open_legacy(
+        &self,
+        principal: &Principal,
+        client: &str,
+        revision: Revision,
+    ) -> Option<(String, Arc<Conversation>)> {
         let id = to_hex(&rand::rng().random::<[u8; 16]>());
-        let session = self.open(Key::Legacy(id.clone()), principal, client)?;
-        Some((id, session))
+        let conversation = self.open(Key::Legacy(id.clone()), principal, client, revision)?;
+        Some((id, conversation))
     }
 
     /// A session that lives as long as one connection.
-    pub(crate) fn open_unlisted(&self, principal: &Principal, client: &str) -> Arc<Session> {
+    pub(crate) fn open_unlisted(
+        &self,
+        principal: &Principal,
+        client: &str,
+        revision: Revision,
+    ) -> Arc<Conversation> {
         let session = Arc::new(Session::open(principal.clone(), self.clock.now()));
         self.record(&session, client);
-        session
+        Arc::new(Conversation::new(session, client, revision))
     }
 
     /// The session of a legacy id, if it is this principal's and not idle for too long.
-    pub(crate) fn legacy(&self, id: &str, principal: &Principal) -> Option<(Arc<Session>, String)> {
+    pub(crate) fn legacy(&self, id: &str, principal: &Principal) -> Option<Arc<Conversation>> {
         let now = self.clock.now();
         let live = self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let found = live.get(&Key::Legacy(id.to_owned()))?;
-        if found.session.principal() != principal || found.is_idle(now) {
+        if found.conversation.session().principal() != principal || found.is_idle(now) {
             return None;
         }
         found.touch(now);
-        Some((found.session.clone(), found.client.clone()))
+        Some(found.conversation.clone())
     }
 
     /// The session of a modern client, opened if need be.
-    pub(crate) fn modern(&self, principal: &Principal, client: &str) -> Option<Arc<Session>> {
+    pub(crate) fn modern(&self, principal: &Principal, client: &str) -> Option<Arc<Conversation>> {
         let now = self.clock.now();
         let key = Key::Modern(principal.clone(), client.to_owned());
         {
             let live = self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner);
             if let Some(found) = live.get(&key).filter(|found| !found.is_idle(now)) {
                 found.touch(now);
-                return Some(found.session.clone());
+                return Some(found.conversation.clone());
             }
         }
-        self.open(key, principal, client)
+        self.open(key, principal, client, MODERN)
     }
 
     /// Ends a legacy session; false if it is not this principal's.
     pub(crate) fn end_legacy(&self, id: &str, principal: &Principal) -> bool {
         let mut live = self.live.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         let key = Key::Legacy(id.to_owned());
-        if live.get(&key).is_none_or(|found| found.session.principal() != principal) {
+        if live.get(&key).is_none_or(|found| found.conversation.session().principal() != principal) {
             return false;
         }
         if let Some(ended) = live.remove(&key) {
-            let event =
-                Event::new(EventName::SessionEnded, &Actor::from(principal)).session(ended.session.id());
+            let event = Event::new(EventName::SessionEnded, &Actor::from(principal))
+                .session(ended.conversation.session().id());
             let _ = self.log.append(vec![event.data(json!({}))]);
         }
         true
     }
 
-    fn open(&self, key: Key, principal: &Principal, client: &str) -> Option<Arc<Session>> {
+    fn open(
+        &self,
+        key: Key,
+        principal: &Principal,
+        client: &str,
+        revision: Revision,
+    ) -> Option<Arc<Conversation>> {
         let now = self.clock.now();
         let mut live = self.live.write().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(found) = live.get(&key).filter(|found| !found.is_idle(now)) {
-            return Some(found.session.clone());
+            return Some(found.conversation.clone());
         }
         if live.len() >= MOST {
             live.retain(|_, session| !session.is_idle(now));
@@ -125,9 +143,10 @@ impl Sessions {
         }
         let session = Arc::new(Session::open(principal.clone(), now));
         let used = AtomicU64::new(now.as_millis());
-        live.insert(key, Live { session: session.clone(), client: client.to_owned(), used });
         self.record(&session, client);
-        Some(session)
+        let conversation = Arc::new(Conversation::new(session, client, revision));
+        live.insert(key, Live { conversation: conversation.clone(), used });
+        Some(conversation)
     }
 
     fn record(&self, session: &Session, client: &str) {

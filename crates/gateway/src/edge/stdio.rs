@@ -1,21 +1,19 @@
 //! MCP over stdin and stdout: one message a line, and nothing else on stdout (PRO-30).
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use portcullis_core::jsonrpc::{Kind, Message, error_response};
-use portcullis_governance::boundary::{CancellationSignal, Canceller};
+use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::{Answer, Asked, Edge, Era, MODERN, Params, SUPPORTED, Sender};
+use super::batch::is_batch;
+use super::{Answer, Edge, Era, MODERN, Params, Revision, Sender};
 
 /// Longest line taken from a client.
 const MAX_LINE: usize = 4 << 20;
-
-type InFlight = Arc<Mutex<HashMap<String, Canceller>>>;
 
 impl Edge {
     /// Serves one client until its input ends; calls under way are finished first.
@@ -27,7 +25,6 @@ impl Edge {
         let (replies, outbox) = mpsc::unbounded_channel();
         let writer = tokio::spawn(write_lines(output, outbox));
         let mut lines = BufReader::with_capacity(64 << 10, input);
-        let in_flight = InFlight::default();
         let mut sender: Option<Sender> = None;
         let mut calls = JoinSet::new();
         let mut line = Vec::new();
@@ -47,7 +44,7 @@ impl Edge {
             }
             let message = Bytes::copy_from_slice(line.trim_ascii());
             if !message.is_empty() {
-                self.take(message, &mut sender, &in_flight, &mut calls, &replies);
+                self.take_line(message, &mut sender, &mut calls, &replies);
             }
             while calls.try_join_next().is_some() {}
         }
@@ -56,17 +53,19 @@ impl Edge {
         writer.await.map_err(std::io::Error::other)?
     }
 
-    fn take(
+    fn take_line(
         self: &Arc<Self>,
         message: Bytes,
         sender: &mut Option<Sender>,
-        in_flight: &InFlight,
         calls: &mut JoinSet<()>,
         replies: &mpsc::UnboundedSender<Vec<u8>>,
     ) {
+        if is_batch(&message) {
+            return self.take_batch_line(message, sender.clone(), calls, replies);
+        }
         let Some(parsed) = Message::read(&message) else {
             let (code, text) = match serde_json::from_slice::<serde::de::IgnoredAny>(&message) {
-                Ok(_) => (-32600, "not a JSON-RPC request; batches are not supported"),
+                Ok(_) => (-32600, "not a JSON-RPC request"),
                 Err(_) => (-32700, "not valid JSON"),
             };
             let _ = replies.send(error_response::<()>(None, code, text, None));
@@ -75,44 +74,30 @@ impl Edge {
         match parsed.kind() {
             Kind::Request { id, method } => {
                 let answer = match self.recognise(method, parsed.params, sender) {
-                    Ok(Some(sender)) => {
-                        let (canceller, cancel) = CancellationSignal::pair();
-                        let key = id.get().to_owned();
-                        lock(in_flight).insert(key.clone(), canceller);
-                        let (edge, replies, in_flight) = (self.clone(), replies.clone(), in_flight.clone());
-                        let message = message.clone();
-                        calls.spawn(async move {
-                            // Read again inside the task: borrowed parts cannot cross into it.
-                            let Some(parsed) = Message::read(&message) else { return };
-                            let (Some(id), Some(method)) = (parsed.id, parsed.method.as_deref()) else {
-                                return;
-                            };
-                            let asked = Asked { id, method, params: parsed.params, message: &message };
-                            let reply = edge.answer(&sender, asked, cancel).await;
-                            lock(&in_flight).remove(&key);
-                            let _ = replies.send(reply);
-                        });
-                        return;
-                    }
-                    Ok(None) => {
-                        let requested = parsed
-                            .params
-                            .and_then(|raw| Params::read(raw).ok())
-                            .and_then(|p| p.protocol_version);
-                        Answer::Result(self.initialize(requested.as_deref().unwrap_or_default()).1)
-                    }
+                    Ok(Recognised::Request(sender)) => match sender.conversation.begin(id.get()) {
+                        Some((under_way, cancel)) => {
+                            let (edge, replies, message) = (self.clone(), replies.clone(), message.clone());
+                            calls.spawn(async move {
+                                let reply = edge.run(sender, &message, cancel).await;
+                                drop(under_way);
+                                let _ = replies.send(reply);
+                            });
+                            return;
+                        }
+                        None => Answer::id_in_use(),
+                    },
+                    Ok(Recognised::Initialize(revision)) => Answer::Result(self.initialize(revision)),
                     Err(answer) => answer,
                 };
                 let _ = replies.send(answer.into_response(id));
             }
-            Kind::Notification { method: "notifications/cancelled" } => {
-                let request = parsed.params.and_then(|raw| Params::read(raw).ok()).and_then(|p| p.request_id);
-                if let Some(canceller) = request.and_then(|id| lock(in_flight).remove(id.get())) {
-                    canceller.cancel();
+            Kind::Notification { method } => {
+                if let Some(sender) = sender {
+                    self.notified(&sender.conversation, method, parsed.params);
                 }
             }
-            // Other notifications want nothing from us, and we ask clients nothing that they could answer.
-            Kind::Notification { .. } | Kind::Response { .. } => {}
+            // We ask clients nothing that they could answer.
+            Kind::Response { .. } => {}
             Kind::Invalid => {
                 let _ =
                     replies.send(error_response::<()>(parsed.id, -32600, "not a JSON-RPC 2.0 message", None));
@@ -120,36 +105,66 @@ impl Edge {
         }
     }
 
-    /// Who sends this request: the connection's era is that of its first message. `Ok(None)` = `initialize`.
+    fn take_batch_line(
+        self: &Arc<Self>,
+        message: Bytes,
+        sender: Option<Sender>,
+        calls: &mut JoinSet<()>,
+        replies: &mpsc::UnboundedSender<Vec<u8>>,
+    ) {
+        let Some(sender) = sender else {
+            let text = "batches exist in sessions of protocol revision 2025-03-26 only";
+            let _ = replies.send(error_response::<()>(None, -32600, text, None));
+            return;
+        };
+        let (edge, replies) = (self.clone(), replies.clone());
+        calls.spawn(async move {
+            if let Ok(Some(reply)) | Err(reply) = edge.batch(&sender, &message).await {
+                let _ = replies.send(reply);
+            }
+        });
+    }
+
+    /// Who sends this request: the connection's era is that of its first message.
     fn recognise(
         &self,
         method: &str,
-        params: Option<&serde_json::value::RawValue>,
+        params: Option<&RawValue>,
         sender: &mut Option<Sender>,
-    ) -> Result<Option<Sender>, Answer> {
+    ) -> Result<Recognised, Answer> {
         let params = params.and_then(|raw| Params::read(raw).ok());
+        let meta = params.as_ref().and_then(|params| params.meta.as_ref());
+        let version = meta.and_then(|meta| meta.protocol_version.as_deref());
         if method == "initialize" {
-            let client = params.and_then(|p| p.client_info).map(|info| info.name).unwrap_or_default();
-            let session = self.sessions.open_unlisted(self.principal(), &client);
-            *sender = Some(Sender { era: Era::Legacy, session, client });
-            return Ok(None);
-        }
-        let meta = params.and_then(|p| p.meta).unwrap_or_default();
-        if let Some(version) = meta.protocol_version {
-            if version != MODERN {
-                return Err(unsupported(&version));
+            if version.is_some() {
+                return Err(Answer::unknown_method(method));
             }
-            if meta.client_capabilities.is_none() {
+            let asked = params.as_ref().and_then(|p| p.protocol_version.as_deref());
+            let revision = Revision::agree(asked.unwrap_or_default());
+            let client = params.and_then(|p| p.client_info).map(|info| info.name).unwrap_or_default();
+            let conversation = self.sessions.open_unlisted(self.principal(), &client, revision);
+            *sender = Some(Sender { conversation });
+            return Ok(Recognised::Initialize(revision));
+        }
+        if let Some(version) = version {
+            if version != MODERN.as_str() {
+                return Err(Answer::unsupported_version(version));
+            }
+            if meta.is_none_or(|meta| meta.client_capabilities.is_none()) {
                 return Err(Answer::invalid_params("_meta needs io.modelcontextprotocol/clientCapabilities"));
             }
-            if sender.as_ref().is_none_or(|sender| sender.era != Era::Modern) {
-                let client = meta.client_info.map(|info| info.name).unwrap_or_default();
-                let session = self.sessions.open_unlisted(self.principal(), &client);
-                *sender = Some(Sender { era: Era::Modern, session, client });
+            if sender.as_ref().is_none_or(|sender| sender.era() != Era::Modern) {
+                let info = params.and_then(|params| params.meta).and_then(|meta| meta.client_info);
+                let client = info.map(|info| info.name).unwrap_or_default();
+                let conversation = self.sessions.open_unlisted(self.principal(), &client, MODERN);
+                *sender = Some(Sender { conversation });
             }
+        } else if sender.as_ref().is_some_and(|sender| sender.era() == Era::Modern) {
+            // PRO-61: in the modern era every request says which revision it speaks.
+            return Err(Answer::invalid_params("_meta needs io.modelcontextprotocol/protocolVersion"));
         }
         match sender {
-            Some(sender) => Ok(Some(sender.clone())),
+            Some(sender) => Ok(Recognised::Request(sender.clone())),
             None => Err(Answer::Error {
                 code: -32600,
                 message: format!("send `initialize` first, or `_meta` with protocol version {MODERN}"),
@@ -159,11 +174,12 @@ impl Edge {
     }
 }
 
-/// PRO-4.
-pub(crate) fn unsupported(requested: &str) -> Answer {
-    let data =
-        serde_json::json!({"supported": SUPPORTED, "requested": portcullis_core::error::one_line(requested)});
-    Answer::Error { code: -32022, message: "unsupported protocol version".into(), data: Some(data) }
+/// What a request on stdio is.
+enum Recognised {
+    /// Opens a legacy conversation.
+    Initialize(Revision),
+    /// Part of one, or a modern one.
+    Request(Sender),
 }
 
 async fn write_lines(
@@ -181,8 +197,4 @@ async fn write_lines(
         output.flush().await?;
     }
     Ok(())
-}
-
-fn lock(in_flight: &InFlight) -> std::sync::MutexGuard<'_, HashMap<String, Canceller>> {
-    in_flight.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

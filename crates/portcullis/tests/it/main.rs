@@ -1,6 +1,7 @@
 //! The whole gateway as its users meet it: real processes, real sockets, real files.
 
 mod access;
+mod agent;
 mod audit;
 mod commands;
 mod crash;
@@ -8,5 +9,6 @@ mod denial;
 mod edge;
 mod issuer;
 mod restart;
+mod revisions;
 mod support;
 mod third_party;

@@ -5,6 +5,8 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -281,6 +283,9 @@ impl Reply {
 
 /// The spy behind a gateway: what it saw, and what it is told to do.
 pub(crate) struct Spy {
+    name: String,
+    /// The one revision it speaks, if not all of them.
+    revision: Option<String>,
     log: PathBuf,
     control: PathBuf,
     pub(crate) workspace: PathBuf,
@@ -294,12 +299,30 @@ impl Spy {
         fs::copy(program("spyd"), &executable).unwrap();
         let workspace = home.beside("ws");
         fs::create_dir_all(&workspace).unwrap();
-        Self { log: home.beside("spy.log"), control: home.beside("spy.json"), workspace, executable }
+        let (log, control) = (home.beside("spy.log"), home.beside("spy.json"));
+        Self { name: "spy".into(), revision: None, log, control, workspace, executable }
+    }
+
+    /// A spy of another name that speaks one revision.
+    pub(crate) fn speaking(home: &Home, name: &str, revision: &str) -> Self {
+        let executable = home.beside(&format!("{name}.exe"));
+        fs::copy(program("spyd"), &executable).unwrap();
+        let workspace = home.beside("ws");
+        fs::create_dir_all(&workspace).unwrap();
+        Self {
+            name: name.into(),
+            revision: Some(revision.into()),
+            log: home.beside(&format!("{name}.log")),
+            control: home.beside(&format!("{name}.json")),
+            workspace,
+            executable,
+        }
     }
 
     pub(crate) fn declaration(&self) -> String {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../servers/spyd/spyd.yaml");
-        fs::read_to_string(source).unwrap().replace("@WS@", self.workspace.to_str().unwrap())
+        let text = fs::read_to_string(source).unwrap().replace("@WS@", self.workspace.to_str().unwrap());
+        text.replace("identity: spy,", &format!("identity: {},", self.name))
     }
 
     /// The arguments of `mcp add` for this spy with the declaration in `file`.
@@ -308,7 +331,7 @@ impl Spy {
         let fixed = [
             "mcp",
             "add",
-            "spy",
+            &self.name,
             "--transport",
             "stdio",
             "--server-version",
@@ -332,12 +355,13 @@ impl Spy {
             text(&self.control),
             "--stdio".into(),
         ]);
+        args.extend(self.revision.iter().flat_map(|revision| ["--revision".into(), revision.clone()]));
         args
     }
 
     /// Registers the honest spy.
     pub(crate) fn register(&self, home: &Home) -> Value {
-        let file = home.beside("spy.yaml");
+        let file = home.beside(&format!("{}.yaml", self.name));
         fs::write(&file, self.declaration()).unwrap();
         let args = self.add_args(&file);
         home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
@@ -382,4 +406,52 @@ pub(crate) fn guarded_spy(config: &str) -> (Home, Spy) {
     let spy = Spy::new(&home);
     spy.register(&home);
     (home, spy)
+}
+
+/// A gateway where one approval of a tool lasts: for tests of what is not approval.
+pub(crate) fn open_home() -> Home {
+    Home::new("[policy]\npreset = \"observe\"\n")
+}
+
+/// An operator who grants whatever is asked, as widely as is offered, until dropped.
+pub(crate) struct Operator {
+    off_duty: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Operator {
+    pub(crate) fn on_duty(home: &Home) -> Self {
+        let off_duty = Arc::new(AtomicBool::new(false));
+        let (path, leave) = (home.path(), off_duty.clone());
+        let run = move |args: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+            command.arg("--home").arg(&path).args(["--output", "json"]).args(args);
+            command.stdin(Stdio::null()).output().unwrap()
+        };
+        let thread = std::thread::spawn(move || {
+            while !leave.load(Ordering::Relaxed) {
+                let listed = run(&["approve", "list", "--status", "pending"]);
+                let pending: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+                for approval in pending.as_array().unwrap_or(&Vec::new()) {
+                    let id = approval["approval_id"].as_str().unwrap_or_default();
+                    for scope in ["until-version-change", "once"] {
+                        let granted =
+                            run(&["approve", "grant", id, "--scope", scope, "--reason", "test", "--yes"]);
+                        if granted.status.success() {
+                            break;
+                        }
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        Self { off_duty, thread: Some(thread) }
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        self.off_duty.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().unwrap().join();
+    }
 }

@@ -1,0 +1,97 @@
+//! What the edge remembers of a client between its messages: a legacy session, or one connection on stdio.
+//!
+//! A modern HTTP client has nothing to remember but its governance session; it gets a conversation all the same, so
+//! that everything behind the transports sees one thing.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use portcullis_governance::boundary::{CancellationSignal, Canceller};
+use portcullis_governance::session::Session;
+
+use super::log_level::Level;
+use super::revision::{Era, Revision};
+
+/// A client we are talking with.
+#[derive(Debug)]
+pub(crate) struct Conversation {
+    session: Arc<Session>,
+    /// What the client calls itself; not trusted.
+    client: String,
+    revision: Revision,
+    /// The least severe message wanted; `Level::OFF` until the client says.
+    level: AtomicU8,
+    /// Requests being answered, by the text of their ids.
+    in_flight: Mutex<HashMap<String, Canceller>>,
+}
+
+impl Conversation {
+    pub(crate) fn new(session: Arc<Session>, client: impl Into<String>, revision: Revision) -> Self {
+        Self {
+            session,
+            client: client.into(),
+            revision,
+            level: AtomicU8::new(Level::OFF),
+            in_flight: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn client(&self) -> &str {
+        &self.client
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub(crate) fn era(&self) -> Era {
+        self.revision.era()
+    }
+
+    /// `logging/setLevel`.
+    pub(crate) fn set_level(&self, level: Level) {
+        self.level.store(level as u8, Ordering::Relaxed);
+    }
+
+    /// Notes a request under way; `None` if the client uses its id already.
+    pub(crate) fn begin(self: &Arc<Self>, id: &str) -> Option<(UnderWay, CancellationSignal)> {
+        match self.lock().entry(id.to_owned()) {
+            Entry::Occupied(_) => None,
+            Entry::Vacant(place) => {
+                let (canceller, cancel) = CancellationSignal::pair();
+                place.insert(canceller);
+                Some((UnderWay { conversation: Arc::clone(self), id: id.to_owned() }, cancel))
+            }
+        }
+    }
+
+    /// `notifications/cancelled`: exactly the request it names, if it is one of this client's (PRO-20).
+    pub(crate) fn cancel(&self, id: &str) {
+        if let Some(canceller) = self.lock().get(id) {
+            canceller.cancel();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Canceller>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request under way; its id is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct UnderWay {
+    conversation: Arc<Conversation>,
+    id: String,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.conversation.lock().remove(&self.id);
+    }
+}
