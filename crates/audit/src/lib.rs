@@ -16,7 +16,7 @@
 //! | `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
 //! | `evidence`, `seal`, `keys`, `pack` | evidence: its words, sealing it, the keys, the files it lies in |
-//! | `tree`, `tile`, `note`, `signer`, `publisher`, `proof` | the Merkle tree, its files, and signed checkpoints |
+//! | `tree`, `tile`, `note`, `signer`, `publisher`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
 //! | `layout`, `description`, `files` | the folder, its lock, and files that are private and really written |
 //! | `read`, `verify` | for everybody else: reading a log, and checking it |
 //!
@@ -39,6 +39,7 @@ mod error;
 mod event;
 mod event_name;
 mod evidence;
+mod export;
 mod files;
 mod filling;
 mod frame;
@@ -64,6 +65,7 @@ pub use error::{AuditBlocked, AuditError, EvidenceProblem, ProblemKind};
 pub use event::Event;
 pub use event_name::{EventName, UnknownEvent};
 pub use evidence::{EvidenceRef, KeyName, KeyNameError, RetentionClass, Role};
+pub use export::{Exported, export};
 pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
 pub use note::{Checkpoint, NoteError, NoteKey, NoteSignature, SignedCheckpoint};
 pub use proof::{Proof, prove, prove_growth};

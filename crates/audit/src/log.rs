@@ -50,6 +50,8 @@ pub struct Options {
     pub kek_file: PathBuf,
     /// Who signs checkpoints (AUD-33).
     pub signer: SignerSource,
+    /// Whether the records are also written as entry bundles, for others to fetch (AUD-30).
+    pub publish: bool,
     /// Lifts the range of `segment_bytes`.
     #[doc(hidden)]
     pub any_segment_size: bool,
@@ -70,6 +72,7 @@ impl Options {
             origin: format!("portcullis/{host}"),
             signer: SignerSource::File(kek_file.with_file_name("log.key")),
             kek_file,
+            publish: false,
             any_segment_size: false,
         }
     }
@@ -222,7 +225,7 @@ impl AuditLog {
             return Err(AuditError::Layout { path: layout.description(), problem });
         }
         let key = signer.key().clone();
-        let newest = publisher::newest(&layout, before.as_slice())?;
+        let newest = publisher::newest(&layout.checkpoint(), before.as_slice())?;
         let promised: Vec<_> =
             newest.iter().map(|newest| (layout.checkpoint(), newest.checkpoint.size)).collect();
         let tail = recovery::recover(&layout, log, &promised)?;
@@ -231,7 +234,8 @@ impl AuditLog {
             Description { origin: origin.clone(), key: Some(key.clone()) }.write(&layout.description())?;
         }
         let size = tail.as_ref().map_or(0, |tail| tail.next_seq);
-        let publisher = Publisher::open(layout.clone(), origin.clone(), signer, newest, size)?;
+        let publisher =
+            Publisher::open(layout.clone(), origin.clone(), signer, newest, size, options.publish)?;
         let shared = Arc::new(Shared::default());
         let setup = Setup {
             log,

@@ -32,7 +32,9 @@ pub struct Proof {
 /// Proves record `seq` of the log in `dir` against its newest checkpoint; `None` if that does not reach so far yet.
 pub fn prove(dir: &Path, seq: u64) -> Result<Option<Proof>, AuditError> {
     let (_, layout) = Layout::find(dir)?;
-    let Some(signed) = publisher::newest(&layout, &[])?.filter(|newest| newest.checkpoint.size > seq) else {
+    let Some(signed) =
+        publisher::newest(&layout.checkpoint(), &[])?.filter(|newest| newest.checkpoint.size > seq)
+    else {
         return Ok(None);
     };
     let (size, root) = (signed.checkpoint.size, signed.checkpoint.root);
@@ -57,7 +59,9 @@ pub fn prove_growth(
     old: u64,
 ) -> Result<Option<(SignedCheckpoint, Vec<Sha256Digest>)>, AuditError> {
     let (_, layout) = Layout::find(dir)?;
-    let Some(signed) = publisher::newest(&layout, &[])?.filter(|newest| newest.checkpoint.size >= old) else {
+    let Some(signed) =
+        publisher::newest(&layout.checkpoint(), &[])?.filter(|newest| newest.checkpoint.size >= old)
+    else {
         return Ok(None);
     };
     let size = signed.checkpoint.size;

@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 use portcullis_core::{Sha256Digest, failpoint};
 
 use crate::error::{AtPath as _, AuditError, ProblemKind};
+use crate::export::Bundle;
 use crate::files;
 use crate::layout::Layout;
 use crate::note::{Checkpoint, NoteKey, SignedCheckpoint};
 use crate::read::raw_from;
 use crate::signer::Signer;
-use crate::tile::{Edge, Tile, Tiles};
+use crate::tile::{self, Edge, Tile, Tiles, WIDTH};
 
 /// AUD-32.
 const EVERY: Duration = Duration::from_secs(1);
@@ -122,6 +123,9 @@ pub(crate) struct Publisher {
     edge: Edge,
     /// Tiles that are not known to be on the disk.
     unwritten: BTreeMap<String, Vec<u8>>,
+    /// Whether full entry bundles are written beside the tiles, and the first that is not yet.
+    publish: bool,
+    bundles: u64,
     /// Partial tiles of the newest checkpoint and of the one before, which somebody may be reading.
     partial: [Vec<PathBuf>; 2],
     newest: Option<SignedCheckpoint>,
@@ -137,6 +141,7 @@ impl Publisher {
         signer: Signer,
         newest: Option<SignedCheckpoint>,
         size: u64,
+        publish: bool,
     ) -> Result<Self, AuditError> {
         let mut publisher = Self {
             layout,
@@ -144,6 +149,8 @@ impl Publisher {
             signer,
             edge: Edge::default(),
             unwritten: BTreeMap::new(),
+            publish,
+            bundles: 0,
             partial: [Vec::new(), Vec::new()],
             newest,
         };
@@ -165,6 +172,9 @@ impl Publisher {
             }
         }
         publisher.grow_from_records(size)?;
+        if publish {
+            publisher.bundles = publisher.first_missing_bundle();
+        }
         Ok(publisher)
     }
 
@@ -219,6 +229,9 @@ impl Publisher {
         let partial = self.edge.partial().map(|tile| (folder.join(tile.path()), tile.bytes()));
         write_all(full.chain(partial).collect())?;
         self.unwritten.clear();
+        if self.publish {
+            self.write_bundles(&folder)?;
+        }
 
         let (size, root) = (self.edge.size(), self.edge.root());
         let checkpoint = Checkpoint { origin: self.origin.clone(), size, root };
@@ -236,6 +249,33 @@ impl Publisher {
         }
         self.partial[1] = before;
         Ok(signed)
+    }
+
+    /// AUD-30: who publishes a log gives out its records too, in bundles as wide as tiles.
+    fn write_bundles(&mut self, folder: &Path) -> Result<(), AuditError> {
+        let full = self.edge.size() / WIDTH as u64;
+        if self.bundles >= full {
+            return Ok(());
+        }
+        let mut bundle = Bundle::default();
+        for record in raw_from(self.layout.dir(), self.bundles * WIDTH as u64)? {
+            bundle.add(&record?.bytes);
+            if bundle.entries == WIDTH {
+                let name = tile::path("entries", self.bundles, WIDTH);
+                write_all(vec![(folder.join(name), std::mem::take(&mut bundle).bytes)])?;
+                self.bundles += 1;
+            }
+            if self.bundles == full {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn first_missing_bundle(&self) -> u64 {
+        let folder = self.layout.tlog().join("tile");
+        let full = self.edge.size() / WIDTH as u64;
+        (0..full).find(|n| !folder.join(tile::path("entries", *n, WIDTH)).exists()).unwrap_or(full)
     }
 
     fn partial_paths(&self, edge: &Edge) -> Vec<PathBuf> {
@@ -265,18 +305,17 @@ fn write_all(written: Vec<(PathBuf, Vec<u8>)>) -> Result<(), AuditError> {
     folders.iter().try_for_each(|folder| files::sync_dir(folder))
 }
 
-/// The newest checkpoint a log published, checked against its keys; `None` if it has none yet.
-pub(crate) fn newest(layout: &Layout, keys: &[NoteKey]) -> Result<Option<SignedCheckpoint>, AuditError> {
-    let path = layout.checkpoint();
+/// The checkpoint at `path`, checked against the log's keys if some are given; `None` if there is none.
+pub(crate) fn newest(path: &Path, keys: &[NoteKey]) -> Result<Option<SignedCheckpoint>, AuditError> {
     if !path.exists() {
         return Ok(None);
     }
     let wrong = |detail: String| AuditError::Checkpoint {
-        path: path.clone(),
+        path: path.into(),
         kind: ProblemKind::CheckpointSignature,
         detail,
     };
-    let text = String::from_utf8(files::read(&path)?).map_err(|_| wrong("is not text".into()))?;
+    let text = String::from_utf8(files::read(path)?).map_err(|_| wrong("is not text".into()))?;
     let signed: SignedCheckpoint = text.parse().map_err(|error| wrong(format!("{error}")))?;
     if !keys.is_empty() && !keys.iter().any(|key| signed.is_signed_by(key)) {
         return Err(wrong("is not signed by the log's key".into()));

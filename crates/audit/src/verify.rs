@@ -2,6 +2,7 @@
 //! hashes, time, and the tree's promises. It reads only, takes no lock, and goes on after a finding, so that one
 //! report names them all.
 
+mod exported;
 mod promises;
 
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde_json::Value;
 use crate::cursor::{Cursor, Step};
 use crate::error::{AuditError, ProblemKind};
 use crate::event_name::EventName;
+use crate::export::Export;
 use crate::frame::{self, Commit};
 use crate::layout::{Layout, Segment};
 use crate::note::{NoteKey, SignedCheckpoint};
@@ -85,9 +87,12 @@ pub fn verify(dir: &Path) -> Result<Report, AuditError> {
 
 /// [`verify`] against promises that were kept elsewhere.
 pub fn verify_with(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
+    if Export::is_at(dir) {
+        return exported::verify(dir, checks);
+    }
     let (log, layout) = Layout::find(dir)?;
     let mut check = Check {
-        promises: Promises::read(&layout, checks)?,
+        promises: Promises::read(&layout.tlog(), checks)?,
         checks: checks.clone(),
         log,
         next_seq: 0,

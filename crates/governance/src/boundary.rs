@@ -370,6 +370,9 @@ impl Boundary {
             class: retention(&request),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
         };
+        // The trail takes the note below while it lends the steps above.
+        let mut steps = trail.steps().to_vec();
+        steps.push((EventName::ExecutionIntent, trail.elapsed_us()));
         let intent = Intent {
             approval_id: permit.body().approval_id,
             declaration_sha256: permit.body().declaration_sha256,
@@ -381,6 +384,7 @@ impl Boundary {
             sandbox_profile_sha256: permit.body().sandbox_profile_sha256,
             scopes: &permit.body().scopes,
             side_effects: &permit.body().side_effects,
+            steps_us: &steps,
         };
         trail.note_with(
             EventName::ExecutionIntent,
@@ -459,10 +463,11 @@ impl Boundary {
     ) -> Result<(ReleasedResponse, u64), AuditBlocked> {
         let SealedResponse { facts, outcome } = sealed;
         let permit_id = facts.permit_id;
+        let elapsed_us = trail.elapsed_us();
         let mut result = |outcome: &'static str, bytes: Option<usize>, evidence: Option<Bytes>| {
             trail.note_with(
                 EventName::ExecutionResult,
-                Came { bytes, outcome, permit_id },
+                Came { bytes, elapsed_us, outcome, permit_id },
                 evidence.map(|bytes| (Role::Response, facts.class, bytes)),
             );
         };

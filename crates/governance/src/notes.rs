@@ -4,6 +4,7 @@
 //! validation. Members are declared in canonical (sorted) order, so that writing them down is writing them canonically.
 //! Rarer events say theirs with `json!` where they happen.
 
+use portcullis_audit::EventName;
 use portcullis_core::name::ScopeName;
 use portcullis_core::{ApprovalId, Lineage, LogId, PermitId, PolicyVersion, Sha256Digest};
 use serde::Serialize;
@@ -101,12 +102,16 @@ pub(crate) struct Intent<'a> {
     pub(crate) sandbox_profile_sha256: Option<Sha256Digest>,
     pub(crate) scopes: &'a [ScopeName],
     pub(crate) side_effects: &'a [SideEffect],
+    /// When the steps before were noted, in microseconds since the call came in.
+    pub(crate) steps_us: &'a [(EventName, u64)],
 }
 
 /// `execution.result`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Came {
     pub(crate) bytes: Option<usize>,
+    /// Microseconds since the call came in.
+    pub(crate) elapsed_us: u64,
     pub(crate) outcome: &'static str,
     pub(crate) permit_id: PermitId,
 }
@@ -167,7 +172,8 @@ mod tests {
             sandbox_profile_sha256: None,
             scopes: &[],
             side_effects: &[],
+            steps_us: &[(EventName::ProposalReceived, 3)],
         });
-        assert_canonical(&Came { bytes: Some(1), outcome: "result", permit_id });
+        assert_canonical(&Came { bytes: Some(1), elapsed_us: 7, outcome: "result", permit_id });
     }
 }

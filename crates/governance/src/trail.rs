@@ -5,6 +5,7 @@
 //! panicking call is still on record.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use portcullis_audit::{AuditBlocked, AuditLog, Context, Event, EventName, Receipt, RetentionClass, Role};
 use portcullis_core::{Actor, Lineage, PolicyVersion, ProposalId};
@@ -21,6 +22,9 @@ pub struct Trail {
     /// Shared by all events noted until it changes.
     context: Arc<Context>,
     pending: Vec<Event>,
+    opened: Instant,
+    /// When each event so far was noted, in microseconds since the trail was opened.
+    steps: Vec<(EventName, u64)>,
 }
 
 impl Trail {
@@ -33,7 +37,14 @@ impl Trail {
             canon: Some(CANON),
             ..Context::new(Actor::from(&lineage.principal))
         };
-        Self { log: log.clone(), proposal, context: Arc::new(context), pending: Vec::with_capacity(10) }
+        Self {
+            log: log.clone(),
+            proposal,
+            context: Arc::new(context),
+            pending: Vec::with_capacity(10),
+            opened: Instant::now(),
+            steps: Vec::with_capacity(12),
+        }
     }
 
     /// From here on events name the tool and the trust it has.
@@ -52,12 +63,12 @@ impl Trail {
     /// Notes an event.
     pub fn note(&mut self, name: EventName, data: impl Serialize) {
         let event = self.event(name, data);
-        self.pending.push(event);
+        self.push(event);
     }
 
     /// Notes an event whose data is canonical JSON already.
     pub fn note_canonical(&mut self, name: EventName, data: &[u8]) {
-        self.pending.push(Event::within(name, &self.context).canonical_data(data.to_vec()));
+        self.push(Event::within(name, &self.context).canonical_data(data.to_vec()));
     }
 
     /// Notes an event with pieces of evidence.
@@ -71,7 +82,18 @@ impl Trail {
         for (role, class, bytes) in evidence {
             event = event.evidence(role, class, bytes);
         }
-        self.pending.push(event);
+        self.push(event);
+    }
+
+    /// What was noted so far and when, in microseconds since the trail was opened. Records of one commit have one
+    /// time; this is how long each step took (the intent and the result carry it).
+    pub fn steps(&self) -> &[(EventName, u64)] {
+        &self.steps
+    }
+
+    /// Microseconds since the trail was opened.
+    pub fn elapsed_us(&self) -> u64 {
+        self.opened.elapsed().as_micros() as u64
     }
 
     /// Hands everything noted to the log, without waiting.
@@ -87,6 +109,11 @@ impl Trail {
     /// The proposal this trail belongs to.
     pub fn proposal(&self) -> ProposalId {
         self.proposal
+    }
+
+    fn push(&mut self, event: Event) {
+        self.steps.push((event.name(), self.elapsed_us()));
+        self.pending.push(event);
     }
 
     fn event(&self, name: EventName, data: impl Serialize) -> Event {

@@ -74,6 +74,8 @@ pub(crate) enum Command {
     /// Read and verify the evidence
     #[command(subcommand)]
     Audit(AuditCommand),
+    /// Tell the whole story of one call: who, what, which rule, which approval, what was sent and what came back
+    Why(WhyArgs),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -301,8 +303,36 @@ pub(crate) enum AuditCommand {
 was kept elsewhere tells: give it with --checkpoint. Exit codes: 0 whole, 1 not, 5 unreadable."
     )]
     Verify(VerifyArgs),
-    /// Print one record, and with --proof the proof that it is in the log
+    /// Print one record; with --proof the proof that it is in the log, with --evidence the exact bytes behind it
     Show(ShowArgs),
+    /// Write the log, or a part of it, to a folder that others can check with their own tools
+    Export(ExportArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The folder; it must be new or empty
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
+    /// The first record
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// The last record [default: the newest]
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) to: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  portcullis why 01M7HH3ZJ9XQ4T3M5R7N9P1S2V\n\nReading what was sent and what came back is itself \
+recorded, as reading evidence always is."
+)]
+pub(crate) struct WhyArgs {
+    /// The call: its proposal or permit id, the number of one of its records, or `last`
+    pub(crate) call: String,
+    /// Tell the story without opening the evidence
+    #[arg(long)]
+    pub(crate) no_evidence: bool,
 }
 
 #[derive(Debug, Args)]
@@ -331,6 +361,12 @@ pub(crate) struct ShowArgs {
     /// Prove that it is in the log, against the newest checkpoint
     #[arg(long)]
     pub(crate) proof: bool,
+    /// Open its evidence; that you did, and why, is recorded first
+    #[arg(long, conflicts_with = "dir", requires = "reason")]
+    pub(crate) evidence: bool,
+    /// Why the evidence is read
+    #[arg(long)]
+    pub(crate) reason: Option<String>,
     /// An audit folder [default: that of the home folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -112,6 +112,10 @@ pub(crate) struct PermitsSection {
 pub(crate) struct AuditSection {
     /// Size of a log segment, 8 MiB to 1 GiB.
     pub(crate) segment_bytes: Option<u64>,
+    /// Who keeps the log: the first part of the origin of its checkpoints [default: portcullis/HOST].
+    pub(crate) origin: Option<String>,
+    /// Whether full entry bundles are written beside the tiles, for others to fetch.
+    pub(crate) publish: bool,
 }
 
 /// A configuration error with its place in the file.
@@ -135,6 +139,11 @@ impl Config {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && global.config.is_none() => {
                 String::new()
+            }
+            // The home folder is for its owner alone, who is the operator.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied && global.config.is_none() => {
+                let message = format!("{} belongs to another user, who is its operator", home.display());
+                return Err(Failure::new(portcullis_core::ErrorCode::OperatorAuth, message));
             }
             Err(error) => return Err(Failure::field("config", format!("{}: {error}", path.display()))),
         };
@@ -185,6 +194,8 @@ impl Config {
             }
             options.segment_bytes = bytes;
         }
+        options.audit.origin = self.audit.origin.clone();
+        options.audit.publish = self.audit.publish;
         if let Some(dir) = &self.policy.dir {
             options.policies = read_policies(&beside(file, dir))?;
         }

@@ -4,7 +4,7 @@
 //! checked besides. Without a running gateway the command takes the writer lock and does the same in its own
 //! process. Either way the operation is [`perform`], and its answer is the same document.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,8 @@ pub(crate) enum Request {
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
     KeyRevoke { agent: String, reason: String },
+    AuditExport { out: PathBuf, from: u64, to: Option<u64> },
+    AuditEvidence { seqs: Vec<u64>, reason: String },
 }
 
 type Answer = Result<Value, Failure>;
@@ -56,8 +58,14 @@ pub(crate) enum Channel {
 impl Channel {
     /// Reaches the running gateway, or starts a control plane in this process.
     pub(crate) async fn open(options: portcullis_gateway::GatewayOptions) -> Result<Self, Failure> {
-        if let Some(stream) = running(&options.home).await {
-            return Ok(Channel::Running(stream));
+        match UnixStream::connect(home::operator_socket(&options.home)).await {
+            Ok(stream) => return Ok(Channel::Running(stream)),
+            // Not ours to take the place of: somebody else is the operator here.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                let message = "only the gateway's own user is its operator";
+                return Err(Failure::new(ErrorCode::OperatorAuth, message));
+            }
+            Err(_) => {}
         }
         Ok(Channel::Own(Box::new(Gateway::start(options).await?)))
     }
@@ -186,6 +194,12 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         }
         Request::ApproveDeny { id, reason } => {
             approval_row(&control.deny(operator, approval(id)?, reason).await?)
+        }
+        Request::AuditExport { out, from, to } => {
+            json!(control.export(operator, *from, *to, out.clone()).await?)
+        }
+        Request::AuditEvidence { seqs, reason } => {
+            json!(control.read_evidence(operator, seqs, reason).await?)
         }
         Request::KeyCreate { agent, grants, lifetime } => {
             let (key, kept) = control.create_key(operator, agent, grants.clone(), *lifetime).await?;

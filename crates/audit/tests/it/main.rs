@@ -4,6 +4,7 @@ mod checkpoints;
 mod child;
 mod commit;
 mod evidence;
+mod exports;
 #[cfg(feature = "failpoints")]
 mod failpoints;
 mod home;

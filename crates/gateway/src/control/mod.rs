@@ -4,6 +4,7 @@
 //! force. An operation that cannot confirm its durable event has changed nothing.
 
 mod approvals;
+mod evidence;
 mod keys;
 mod registration;
 mod start;
@@ -28,6 +29,7 @@ use crate::access::agent_keys::AgentKeys;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
+pub use evidence::Piece;
 pub use registration::{Registration, Target, TestReport};
 pub use start::Gateway;
 
@@ -48,12 +50,23 @@ pub struct GatewayOptions {
     pub permit_ttl: Duration,
     /// Size of an audit segment.
     pub segment_bytes: u64,
+    /// How else the audit log is kept.
+    pub audit: AuditSettings,
     /// Who agents are that prove nothing.
     pub principal: Principal,
     /// How agents prove who they are over HTTP.
     pub access: AccessOptions,
     /// Our version, told to clients and servers.
     pub version: String,
+}
+
+/// How the audit log is kept; what is not set has its default.
+#[derive(Debug, Clone, Default)]
+pub struct AuditSettings {
+    /// Who keeps the log: the first part of the origin of its checkpoints.
+    pub origin: Option<String>,
+    /// Whether full entry bundles are written beside the tiles.
+    pub publish: bool,
 }
 
 impl GatewayOptions {
@@ -67,6 +80,7 @@ impl GatewayOptions {
             approval_wait: Duration::from_secs(20),
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
+            audit: AuditSettings::default(),
             principal: Principal::agent("local").expect("a plain name"),
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),

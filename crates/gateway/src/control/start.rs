@@ -58,6 +58,10 @@ impl Gateway {
         })?;
         let mut audit = Options::new(options.audit_dir(), options.home.join("keys/evidence.kek"));
         audit.segment_bytes = options.segment_bytes;
+        audit.publish = options.audit.publish;
+        if let Some(origin) = &options.audit.origin {
+            audit.origin.clone_from(origin);
+        }
         let log =
             AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
         let clock: Arc<dyn Clock> = Arc::new(Governed::new(SystemClock, log.last_time()));

@@ -1,5 +1,7 @@
-//! `portcullis audit …`: reading and verifying the evidence, without a lock and without a gateway.
+//! `portcullis audit …`: reading and verifying the evidence, without a lock and without a gateway; and what only an
+//! operator may take out of it, through the control plane, which records it first.
 
+mod export;
 mod show;
 mod verify;
 
@@ -16,16 +18,17 @@ use crate::cli::{AuditCommand, LogArgs};
 use crate::failure::Failure;
 use crate::output::visible;
 
-pub(super) fn run(context: &Context<'_>, command: &AuditCommand) -> Result<ExitCode, Failure> {
+pub(super) async fn run(context: &Context<'_>, command: &AuditCommand) -> Result<ExitCode, Failure> {
     let dir = |dir: &Option<PathBuf>| dir.clone().unwrap_or_else(|| context.home.join("audit"));
     match command {
         AuditCommand::Log(args) => log(context, args, &dir(&args.dir)),
         AuditCommand::Verify(args) => verify::run(context, args),
-        AuditCommand::Show(args) => show::run(context, args, &dir(&args.dir)),
+        AuditCommand::Show(args) => show::run(context, args, &dir(&args.dir)).await,
+        AuditCommand::Export(args) => export::run(context, args).await,
     }
 }
 
-fn unreadable(error: &AuditError) -> Failure {
+pub(crate) fn unreadable(error: &AuditError) -> Failure {
     Failure { exit: 5, ..Failure::new(error.code(), error.to_string()) }
 }
 

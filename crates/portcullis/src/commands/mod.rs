@@ -7,6 +7,7 @@ mod key;
 mod mcp;
 mod serve;
 mod up;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -53,10 +54,6 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let context = Context::load(&cli.global, output)?;
-    // Reading evidence needs no runtime and no lock.
-    if let Command::Audit(command) = &cli.command {
-        return audit::run(&context, command);
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -69,7 +66,9 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Approve(command) => approve::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
-            Command::Audit(_) | Command::Completions { .. } => unreachable!("handled above"),
+            Command::Audit(command) => audit::run(&context, &command).await,
+            Command::Why(args) => why::run(&context, &args).await,
+            Command::Completions { .. } => unreachable!("handled above"),
         }
     })
 }

@@ -1,4 +1,4 @@
-//! The evidence as its readers see it: `audit verify`, `audit show`.
+//! The evidence as its readers see it: `audit verify`, `audit show`, `audit export`, `why`.
 
 use std::fs;
 use std::path::PathBuf;
@@ -38,4 +38,129 @@ fn a_record_can_be_shown_with_its_proof_and_the_checkpoint_holds_the_log_to_it()
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["problems"][0]["kind"], json!("inconsistent_checkpoint"), "{report}");
     assert_eq!(home.fails(&["audit", "verify", "--vkey", "nonsense"]).0, 7);
+}
+
+#[test]
+fn evidence_is_exactly_what_the_server_saw_and_reading_it_is_recorded_first() {
+    // A-15, AUD-40, AUD-44
+    let (home, spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "a canary 77f3"})).unwrap();
+    let intent = &home.events("execution.intent")[0];
+    let seq = intent["seq"].to_string();
+    let (exit, _) = home.fails(&["audit", "show", &seq, "--evidence", "--reason", " "]);
+    assert_eq!(exit, 7, "a reason is needed");
+    let shown = home.json(&["audit", "show", &seq, "--evidence", "--reason", "incident 12"]);
+    let pieces = shown["evidence"].as_array().unwrap();
+    let text = |role: &str| {
+        let piece = pieces.iter().find(|piece| piece["role"] == role).unwrap();
+        piece["text"].as_str().unwrap().trim_end().to_owned()
+    };
+    assert_eq!(text("request"), spy.frames("tools/call")[0].trim_end());
+    assert!(text("proposal").contains("a canary 77f3"));
+    let read = &home.events("audit.evidence_read")[0];
+    assert_eq!(read["data"]["reason"], "incident 12");
+    assert_eq!(read["actor"]["kind"], "operator");
+    assert_eq!(read["data"]["objects"].as_array().unwrap().len(), pieces.len());
+    daemon.stop();
+    // Nothing of it can be read on the disk without the key.
+    let mut folders = vec![log_dir(&home)];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            } else {
+                let bytes = fs::read(entry.path()).unwrap();
+                assert!(!bytes.windows(13).any(|window| window == b"a canary 77f3"), "{:?}", entry.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_export_is_recorded_and_verifies_without_the_gateway() {
+    // AUD-30, A-3; audit's own tests have it read by code that is not ours.
+    let (home, _spy) = guarded_spy("");
+    let out = home.beside("export");
+    let out = out.to_str().unwrap();
+    let exported = home.json(&["audit", "export", "--out", out]);
+    let report = home.json(&["audit", "verify", "--dir", out]);
+    assert_eq!(report["ok"], true, "{report}");
+    assert_eq!(report["checked"], exported["records"]);
+    let vkey = home.beside("export/vkey");
+    home.json(&["audit", "verify", "--dir", out, "--vkey", vkey.to_str().unwrap()]);
+    assert_eq!(home.events("audit.exported")[0]["actor"]["kind"], "operator");
+    assert_eq!(home.fails(&["audit", "export", "--out", out]).0, 7, "it is not empty");
+}
+
+#[test]
+fn why_tells_the_whole_story_of_a_call_on_one_page() {
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    let reply = daemon.approved_call(&home, "spy__echo", &json!({"text": "hello there"})).unwrap();
+    let proposal = reply["result"]["_meta"]["io.portcullis/call"]["proposal_id"].as_str().unwrap();
+    let output = home.run(&["why", proposal]);
+    let page = String::from_utf8_lossy(&output.stdout).into_owned();
+    for told in [
+        "answered",
+        "agent:local",
+        "calling itself",
+        "spy/echo@1.0.0",
+        "allowed if an operator approves",
+        "base/untrusted-asks",
+        "approved by operator:",
+        "once",
+        "“test”",
+        "passed all eight checks",
+        "hello there",
+        "tools/call",
+        "until permit.issued",
+        "in all",
+        "records ",
+    ] {
+        assert!(page.contains(told), "{told:?} in\n{page}");
+    }
+    assert!(page.lines().count() < 60, "{page}");
+    let by_permit = home.events("permit.issued")[0]["data"]["permit_id"].as_str().unwrap().to_owned();
+    let story = home.json(&["why", &by_permit, "--no-evidence"]);
+    assert_eq!(story["proposal"], proposal);
+    assert_eq!(home.json(&["why", "last", "--no-evidence"])["proposal"], proposal);
+    assert!(story["steps"].as_array().unwrap().len() >= 8, "{story}");
+    assert_eq!(home.events("audit.evidence_read").len(), 1, "only the first opened evidence");
+
+    daemon.call("spy__nothing", &json!({})).unwrap();
+    let story = home.json(&["why", "last"]);
+    assert_eq!(story["end"]["how"], "refused: there is no such tool");
+    assert_eq!(home.fails(&["why", "01JD4Z8Q4T3M5R7N9P1S2V6W8X"]).0, 8);
+}
+
+#[test]
+fn who_is_not_the_operator_is_shown_no_evidence() {
+    //
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    let seq = home.events("execution.intent")[0]["seq"].to_string();
+    if rustix::process::geteuid().is_root() {
+        // Another user, who can start the program and find the socket, but is not the gateway's.
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("portcullis");
+        fs::copy(env!("CARGO_BIN_EXE_portcullis"), &program).unwrap();
+        for path in [folder.path(), &program] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let output = std::process::Command::new(&program)
+            .arg("--home")
+            .arg(home.path())
+            .args(["audit", "show", &seq, "--evidence", "--reason", "curious"])
+            .uid(65534)
+            .gid(65534)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(6), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+    assert!(home.events("audit.evidence_read").is_empty());
 }

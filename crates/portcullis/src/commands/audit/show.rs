@@ -1,4 +1,4 @@
-//! `portcullis audit show`: one record, and the proof that it is in the log.
+//! `portcullis audit show`: one record, the proof that it is in the log, and the exact bytes behind it.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -11,8 +11,10 @@ use super::unreadable;
 use crate::cli::ShowArgs;
 use crate::commands::Context;
 use crate::failure::Failure;
+use crate::operator::Request;
+use crate::output::visible;
 
-pub(super) fn run(context: &Context<'_>, args: &ShowArgs, dir: &Path) -> Result<ExitCode, Failure> {
+pub(super) async fn run(context: &Context<'_>, args: &ShowArgs, dir: &Path) -> Result<ExitCode, Failure> {
     let record = find(dir, &args.record)?;
     let mut document = json!({"record": record});
     if args.proof {
@@ -28,18 +30,25 @@ pub(super) fn run(context: &Context<'_>, args: &ShowArgs, dir: &Path) -> Result<
         }
         document["proof"] = json!(proof);
     }
-    context.output.result(&document, |document| {
-        let shown = serde_json::to_string_pretty(&document["record"]).unwrap_or_default();
-        match document.get("proof") {
-            Some(proof) => format!("{shown}\n\n{}", render(proof)),
-            None => shown,
+    if args.evidence {
+        let reason = args.reason.clone().unwrap_or_default();
+        if reason.trim().is_empty() {
+            return Err(Failure::field("reason", "say why the evidence is read; it is recorded"));
         }
+        document["evidence"] =
+            context.ask(&Request::AuditEvidence { seqs: vec![record.seq], reason }).await?;
+    }
+    context.output.result(&document, |document| {
+        let mut shown = vec![serde_json::to_string_pretty(&document["record"]).unwrap_or_default()];
+        shown.extend(document["evidence"].as_array().into_iter().flatten().map(render_piece));
+        shown.extend(document.get("proof").map(render));
+        shown.join("\n\n")
     });
     Ok(ExitCode::SUCCESS)
 }
 
 /// The record with this number or id.
-pub(super) fn find(dir: &Path, wanted: &str) -> Result<Record, Failure> {
+pub(crate) fn find(dir: &Path, wanted: &str) -> Result<Record, Failure> {
     let missing = || Failure::new(ErrorCode::NotFound, format!("there is no record {wanted}"));
     let found = match wanted.parse::<u64>() {
         Ok(seq) => read_from(dir, seq).map_err(|error| unreadable(&error))?.next(),
@@ -47,6 +56,16 @@ pub(super) fn find(dir: &Path, wanted: &str) -> Result<Record, Failure> {
             .find(|record| record.as_ref().map_or(true, |record| record.id.to_string() == wanted)),
     };
     found.ok_or_else(missing)?.map_err(|error| unreadable(&error))
+}
+
+/// One piece of evidence. What servers and agents wrote is made visible, never printed as it is.
+pub(crate) fn render_piece(piece: &Value) -> String {
+    let head = format!("{}, {} bytes", piece["role"].as_str().unwrap_or_default(), piece["bytes"]);
+    match (piece["text"].as_str(), piece["base64"].as_str(), piece["evidence"].as_str()) {
+        (Some(text), ..) => format!("{head}:\n{}", visible(text)),
+        (_, Some(base64), _) => format!("{head}, in base64:\n{base64}"),
+        (.., gone) => format!("{head}: {}", gone.unwrap_or("missing")),
+    }
 }
 
 fn render(proof: &Value) -> String {

@@ -1,0 +1,118 @@
+//! What operators take out of the evidence: exports, and the exact bytes things happened with. Both are recorded
+//! before anything is given out (AUD-44).
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use portcullis_audit::{
+    AuditError, Event, EventName, EvidenceProblem, Exported, Record, Role, SignedCheckpoint, export,
+    read_from,
+};
+use portcullis_core::ErrorCode;
+use portcullis_core::error::one_line;
+use portcullis_governance::operator::OperatorProof;
+use serde::Serialize;
+use serde_json::json;
+
+use super::{Control, ControlError};
+
+/// One piece of evidence, opened.
+#[derive(Debug, Clone, Serialize)]
+pub struct Piece {
+    /// The record that names it.
+    pub seq: u64,
+    /// What it is to that record.
+    pub role: Role,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// `present`, `destroyed` or `missing`.
+    pub evidence: &'static str,
+    /// The bytes, if they are text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The bytes in base64, if they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base64: Option<String>,
+}
+
+impl Control {
+    /// Exports the log, or some of it, for others to check.
+    pub async fn export(
+        &self,
+        operator: &OperatorProof,
+        from: u64,
+        to: Option<u64>,
+        out: PathBuf,
+    ) -> Result<Exported, ControlError> {
+        let data = json!({"from": from, "out": one_line(&out.display().to_string()), "to": to});
+        self.log.commit(vec![Event::new(EventName::AuditExported, &operator.actor()).data(data)]).await?;
+        let log = self.log.clone();
+        blocking(move || {
+            let _: SignedCheckpoint = log.checkpoint()?;
+            export(log.dir(), log.vkey(), from, to, &out)
+        })
+        .await
+    }
+
+    /// The evidence of these records, opened. That it was read, by whom and why, is on record first.
+    pub async fn read_evidence(
+        &self,
+        operator: &OperatorProof,
+        seqs: &[u64],
+        reason: &str,
+    ) -> Result<Vec<Piece>, ControlError> {
+        let (dir, wanted) = (self.log.dir().to_owned(), seqs.to_vec());
+        let records = blocking(move || find(&dir, &wanted)).await?;
+        let objects: Vec<_> =
+            records.iter().flat_map(|record| &record.evidence).map(|reference| reference.object).collect();
+        if objects.is_empty() {
+            return Ok(Vec::new());
+        }
+        let data = json!({"objects": objects, "reason": one_line(reason)});
+        self.log.commit(vec![Event::new(EventName::AuditEvidenceRead, &operator.actor()).data(data)]).await?;
+        let log = self.log.clone();
+        blocking(move || {
+            let mut pieces = Vec::with_capacity(objects.len());
+            for record in &records {
+                for reference in &record.evidence {
+                    let opened = match log.evidence(reference, record.proposal) {
+                        Ok(bytes) => Ok(bytes),
+                        Err(AuditError::Evidence { problem: EvidenceProblem::KeyDestroyed, .. }) => {
+                            Err("destroyed")
+                        }
+                        Err(AuditError::Evidence { problem: EvidenceProblem::Missing, .. }) => Err("missing"),
+                        Err(error) => return Err(error),
+                    };
+                    let (seq, role, bytes) = (record.seq, reference.role, reference.bytes);
+                    let mut piece = Piece { seq, role, bytes, evidence: "present", text: None, base64: None };
+                    match opened.map(String::from_utf8) {
+                        Ok(Ok(text)) => piece.text = Some(text),
+                        Ok(Err(raw)) => piece.base64 = Some(BASE64.encode(raw.as_bytes())),
+                        Err(gone) => piece.evidence = gone,
+                    }
+                    pieces.push(piece);
+                }
+            }
+            Ok(pieces)
+        })
+        .await
+    }
+}
+
+fn find(dir: &Path, seqs: &[u64]) -> Result<Vec<Record>, AuditError> {
+    let mut found = Vec::with_capacity(seqs.len());
+    for seq in seqs {
+        found.extend(read_from(dir, *seq)?.next().transpose()?);
+    }
+    Ok(found)
+}
+
+/// Reads files where nothing else waits for the thread.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
+) -> Result<T, ControlError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))?
+        .map_err(|error| ControlError::new(error.code(), error.to_string()))
+}
