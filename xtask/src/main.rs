@@ -6,12 +6,14 @@
 //! | `steps` | running steps: a heading, a time and a verdict each; one failure does not hide the next |
 //! | `layers` | which crate may depend on which |
 //! | `third_party` | real MCP packages for the tests, installed once into the user's cache |
+//! | `conformance` | the official suite, directly and through the gateway |
 //! | `bench`, `spine` | side-by-side benchmarks, reported as ratios |
 //! | `workspace` | where things are: root, cache, target folder, manifests |
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks")]
 
 mod bench;
+mod conformance;
 mod layers;
 mod operator;
 mod process;
@@ -33,6 +35,7 @@ cargo xtask <task>
   layers                check which crate depends on which
   bench [audit|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
+  conformance           run the official MCP conformance suite directly and through the gateway, and compare
   third-party           install the real MCP packages that the tests use, and print where they are
   fmt                   format all code
   help                  this text
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         ["test"] => Ok(test::run(&workspace)),
         ["layers"] => layers::run(&workspace).map(|()| ExitCode::SUCCESS),
         ["bench", rest @ ..] => bench::run(&workspace, rest).map(|()| ExitCode::SUCCESS),
+        ["conformance"] => conformance::run(&workspace).map(|()| ExitCode::SUCCESS),
         ["third-party"] => third_party::install(&workspace).map(|places| {
             println!("export PORTCULLIS_NODE_MODULES={}", places.node_modules.display());
             println!("export PORTCULLIS_PYTHON={}", places.python.display());

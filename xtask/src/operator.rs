@@ -24,7 +24,17 @@ pub(crate) enum Upstream<'a> {
     Stdio(&'a Path),
 }
 
-/// A running gateway with one registered server, `bench`.
+/// The one server of a gateway, and how the gateway is set up.
+pub(crate) struct Registration<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+    pub(crate) declaration: &'a Path,
+    pub(crate) upstream: Upstream<'a>,
+    /// The text of `portcullis.toml`.
+    pub(crate) config: &'a str,
+}
+
+/// A running gateway with one registered server.
 pub(crate) struct Gateway {
     pub(crate) running: Running,
     pub(crate) url: String,
@@ -34,16 +44,11 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// Registers the upstream in a new home, serves, and appoints the operator.
-    pub(crate) fn start(
-        program: &Path,
-        home: &Path,
-        declaration: &Path,
-        upstream: &Upstream<'_>,
-    ) -> Outcome<Self> {
+    pub(crate) fn start(program: &Path, home: &Path, registration: &Registration<'_>) -> Outcome<Self> {
         let problem = |error: std::io::Error| format!("{}: {error}", home.display());
         fs::create_dir_all(home).map_err(problem)?;
-        fs::write(home.join("portcullis.toml"), "[policy]\npreset = \"observe\"\n").map_err(problem)?;
-        output(&mut registration(program, home, declaration, upstream))?;
+        fs::write(home.join("portcullis.toml"), registration.config).map_err(problem)?;
+        output(&mut registration.command(program, home))?;
         let ready = home.join("ready.json");
         let mut serve = cli(program, home);
         serve.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
@@ -73,20 +78,31 @@ fn cli(program: &Path, home: &Path) -> Command {
     command
 }
 
-fn registration(program: &Path, home: &Path, declaration: &Path, upstream: &Upstream<'_>) -> Command {
-    let mut command = cli(program, home);
-    command.args(["mcp", "add", "bench", "--server-version", "1.0.0", "--deployment-mode", "local", "--yes"]);
-    command.args(["--justification", "benchmark of the spine", "--capability-declaration"]).arg(declaration);
-    match upstream {
-        Upstream::Http(url) => {
-            command.args(["--transport", "http", "--url", url]);
-            command.args(["--waive-isolation", "a peer of the benchmark on loopback"]);
+impl Registration<'_> {
+    fn command(&self, program: &Path, home: &Path) -> Command {
+        let mut command = cli(program, home);
+        command.args([
+            "mcp",
+            "add",
+            self.name,
+            "--server-version",
+            self.version,
+            "--deployment-mode",
+            "local",
+            "--yes",
+        ]);
+        command.args(["--justification", "a peer of ours", "--capability-declaration"]).arg(self.declaration);
+        match self.upstream {
+            Upstream::Http(url) => {
+                command.args(["--transport", "http", "--url", url]);
+                command.args(["--waive-isolation", "a peer of ours on loopback"]);
+            }
+            Upstream::Stdio(peer) => {
+                command.args(["--transport", "stdio", "--"]).arg(peer).args(["echo", "--stdio"]);
+            }
         }
-        Upstream::Stdio(peer) => {
-            command.args(["--transport", "stdio", "--"]).arg(peer).args(["echo", "--stdio"]);
-        }
+        command
     }
-    command
 }
 
 fn wait_ready(running: &mut Running, ready: &Path) -> Outcome<String> {
@@ -152,15 +168,18 @@ mod tests {
 
     #[test]
     fn a_registration_names_the_upstream_by_its_transport() {
-        let text = |upstream: &Upstream<'_>| {
-            let command = registration(Path::new("p"), Path::new("/h"), Path::new("d.yaml"), upstream);
+        let text = |upstream| {
+            let declaration = Path::new("d.yaml");
+            let registration =
+                Registration { name: "bench", version: "1", declaration, upstream, config: "" };
+            let command = registration.command(Path::new("p"), Path::new("/h"));
             command.get_args().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };
-        let http = text(&Upstream::Http("http://127.0.0.1:1/mcp"));
+        let http = text(Upstream::Http("http://127.0.0.1:1/mcp"));
         assert!(
             http.starts_with("--home /h mcp add bench") && http.contains("--url http://127.0.0.1:1/mcp"),
             "{http}"
         );
-        assert!(text(&Upstream::Stdio(Path::new("/b"))).ends_with("--transport stdio -- /b echo --stdio"));
+        assert!(text(Upstream::Stdio(Path::new("/b"))).ends_with("--transport stdio -- /b echo --stdio"));
     }
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::Outcome;
-use crate::operator::{Gateway, Upstream};
+use crate::operator::{Gateway, Registration, Upstream};
 use crate::process::{Running, usage};
 use crate::report::{self, Row};
 use crate::workspace::{Workspace, output};
@@ -110,9 +110,15 @@ fn measure_transport(
         None
     } else {
         let declaration = workspace.root.join("servers/bench-peer/bench.yaml");
-        let upstream = upstream_url.map_or(Upstream::Stdio(&peer), Upstream::Http);
+        let registration = Registration {
+            name: "bench",
+            version: "1.0.0",
+            declaration: &declaration,
+            upstream: upstream_url.map_or(Upstream::Stdio(&peer), Upstream::Http),
+            config: "[policy]\npreset = \"observe\"\n",
+        };
         let home = scratch.0.join(transport);
-        Some(Gateway::start(&release.join("portcullis"), &home, &declaration, &upstream)?)
+        Some(Gateway::start(&release.join("portcullis"), &home, &registration)?)
     };
 
     let direct = upstream_url.map_or(Target::Child, |url| Target::Url(url.to_owned()));

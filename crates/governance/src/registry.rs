@@ -95,6 +95,17 @@ pub struct ToolEntry {
     pub facts: ToolFacts,
 }
 
+/// How agents name what servers offer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Names {
+    /// `<server>__<tool>`: tools of different servers are never taken for one another.
+    #[default]
+    Prefixed,
+    /// The server's own name, for a gateway in front of a single server (PRO-65).
+    Bare,
+}
+
 /// The snapshot.
 #[derive(Debug)]
 pub struct Registry {
@@ -113,13 +124,18 @@ pub trait ActiveRegistry: Send + Sync {
 impl Registry {
     /// Builds a snapshot of the servers that are not removed.
     pub fn new(servers: impl IntoIterator<Item = ServerEntry>, policy: Arc<Policy>) -> Self {
+        Self::named(servers, policy, Names::Prefixed)
+    }
+
+    /// The same, with names of this kind.
+    pub fn named(servers: impl IntoIterator<Item = ServerEntry>, policy: Arc<Policy>, names: Names) -> Self {
         let servers: BTreeMap<_, _> =
             servers.into_iter().map(|entry| (entry.record.server_identity.clone(), entry)).collect();
         let mut tools = Vec::new();
         let mut by_wire_name = HashMap::new();
         for server in servers.values() {
             for tool in server.declaration.tools() {
-                let wire_name = wire_name(tool, |taken| by_wire_name.contains_key(taken));
+                let wire_name = wire_name(tool, names, |taken| by_wire_name.contains_key(taken));
                 by_wire_name.insert(wire_name.clone(), tools.len());
                 let facts = ToolFacts::new(tool, &server.record, server.trust);
                 tools.push(ToolEntry { wire_name, tool: tool.clone(), server: server.clone(), facts });
@@ -175,8 +191,13 @@ impl ServerEntry {
 }
 
 /// The name agents use (CAT-24): `<server>__<tool>` in `[A-Za-z0-9_-]{1,64}`, unique in the snapshot.
-fn wire_name(tool: &AcceptedTool, taken: impl Fn(&str) -> bool) -> String {
-    let plain: String = format!("{}__{}", tool.id().server(), tool.id().item().name())
+fn wire_name(tool: &AcceptedTool, names: Names, taken: impl Fn(&str) -> bool) -> String {
+    let own = tool.id().item().name();
+    let full = match names {
+        Names::Prefixed => format!("{}__{own}", tool.id().server()),
+        Names::Bare => own.to_string(),
+    };
+    let plain: String = full
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' })
         .collect();

@@ -67,3 +67,16 @@ fn a_name_that_nobody_has_leads_nowhere() {
         assert!(registry.tool(name).is_none(), "{name:?}");
     }
 }
+
+#[test]
+fn bare_names_are_the_servers_own_as_far_as_agents_can_say_them() {
+    // PRO-65
+    let sketches: Vec<_> =
+        ["echo", "a.b", "a_b"].iter().map(|name| Sketch { name, classes: &[], bound: true }).collect();
+    let entry = fixture::entry(fixture::sketched("files", &sketches));
+    let registry = Registry::named([entry], fixture::strict(1), Names::Bare);
+    are_callable(&registry, 3);
+    let names: Vec<&str> = registry.tools().iter().map(|tool| tool.wire_name.as_str()).collect();
+    assert_eq!(names[..2], ["echo", "a_b"]);
+    assert!(names[2].starts_with("a_b_"));
+}

@@ -10,6 +10,7 @@ use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
 use portcullis_governance::declaration::Span;
 use portcullis_governance::policy::{PolicyFile, Preset};
 use portcullis_governance::record::Mode;
+use portcullis_governance::registry::Names;
 use serde::Deserialize;
 use url::Url;
 
@@ -44,6 +45,8 @@ pub(crate) struct GatewaySection {
     pub(crate) declarations: Option<PathBuf>,
     /// `Origin` values allowed besides loopback ones.
     pub(crate) allowed_origins: Vec<String>,
+    /// How agents name tools: prefixed (with the server's name) or bare (one server only).
+    pub(crate) names: Names,
     /// `Host` values allowed besides the listener's own and loopback ones.
     pub(crate) allowed_hosts: Vec<String>,
 }
@@ -179,6 +182,7 @@ impl Config {
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
         options.preset = self.policy.preset;
+        options.names = self.gateway.names;
         options.access = self.access.options()?;
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);

@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Ok(());
     }
     let listener = tokio::net::TcpListener::bind(arguments.listen).await?;
-    println!("http://{}/mcp", listener.local_addr()?);
+    println!("listening on http://{}/mcp", listener.local_addr()?);
     std::io::stdout().flush()?;
     let config = StreamableHttpServerConfig::default().with_allowed_origins([
         "http://localhost:*",

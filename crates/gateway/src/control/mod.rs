@@ -21,7 +21,7 @@ use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
 use portcullis_governance::policy::{Policy, PolicyFile, Preset};
 use portcullis_governance::record::Mode;
-use portcullis_governance::registry::{Registry, ServerEntry};
+use portcullis_governance::registry::{Names, Registry, ServerEntry};
 use portcullis_upstream::Settings;
 
 use crate::access::AccessOptions;
@@ -54,6 +54,8 @@ pub struct GatewayOptions {
     pub audit: AuditSettings,
     /// Who agents are that prove nothing.
     pub principal: Principal,
+    /// How agents name what servers offer.
+    pub names: Names,
     /// How agents prove who they are over HTTP.
     pub access: AccessOptions,
     /// Our version, told to clients and servers.
@@ -82,6 +84,7 @@ impl GatewayOptions {
             segment_bytes: 64 << 20,
             audit: AuditSettings::default(),
             principal: Principal::agent("local").expect("a plain name"),
+            names: Names::default(),
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
@@ -164,11 +167,12 @@ struct State {
     /// The last declaration counter of each identity ever used (GOV-405).
     counters: HashMap<ServerIdentity, u64>,
     policy: Arc<Policy>,
+    names: Names,
 }
 
 impl State {
     fn world(&self) -> World {
-        let registry = Registry::new(self.entries.values().cloned(), self.policy.clone());
+        let registry = Registry::named(self.entries.values().cloned(), self.policy.clone(), self.names);
         World::new(Arc::new(registry), self.upstreams.clone())
     }
 }

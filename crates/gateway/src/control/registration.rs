@@ -21,11 +21,12 @@ use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::record::{
     Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
 };
+use portcullis_governance::registry::Names;
 use portcullis_upstream::{Endpoint, probe_once};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Control, ControlError};
+use super::{Control, ControlError, State};
 use crate::upstreams::surface;
 
 /// The highest tier policy assigns by itself (GOV-806).
@@ -120,9 +121,7 @@ impl Control {
         asked: Registration,
     ) -> Result<RegistrationRecord, ControlError> {
         let checked = check(&asked)?;
-        if self.state.lock().await.entries.contains_key(&checked.identity) {
-            return Err(already_registered(&checked.identity));
-        }
+        self.state.lock().await.room_for(&checked.identity)?;
         let declaration =
             Declaration::parse(&Source { name: &asked.declaration_file, text: &asked.declaration })
                 .map_err(|r| rejected(vec![r]))?;
@@ -141,9 +140,7 @@ impl Control {
         check_version(&checked, &live)?;
 
         let mut state = self.state.lock().await;
-        if state.entries.contains_key(&checked.identity) {
-            return Err(already_registered(&checked.identity));
-        }
+        state.room_for(&checked.identity)?;
         let now = self.clock.now();
         let epoch = RegistrationEpoch::new(now);
         let counter = state.counters.get(&checked.identity).copied().unwrap_or(0) + 1;
@@ -471,9 +468,24 @@ fn need_reason(reason: &str) -> Result<(), ControlError> {
     }
 }
 
-fn already_registered(name: &ServerIdentity) -> ControlError {
-    let message = format!("server '{name}' is already registered; remove it first, or choose another name");
-    ControlError { field: Some("name".into()), ..ControlError::new(ErrorCode::Conflict, message) }
+impl State {
+    /// Whether a server of this name can be taken in.
+    fn room_for(&self, name: &ServerIdentity) -> Result<(), ControlError> {
+        let conflict = |field: &str, message: String| {
+            Err(ControlError { field: Some(field.into()), ..ControlError::new(ErrorCode::Conflict, message) })
+        };
+        if self.entries.contains_key(name) {
+            let message =
+                format!("server '{name}' is already registered; remove it first, or choose another name");
+            return conflict("name", message);
+        }
+        if let (Names::Bare, Some(other)) = (self.names, self.entries.keys().next()) {
+            let message =
+                format!("'{other}' is registered, and with `gateway.names = \"bare\"` there is room for one");
+            return conflict("gateway.names", message);
+        }
+        Ok(())
+    }
 }
 
 fn rejected(rejections: Vec<Rejection>) -> ControlError {

@@ -18,7 +18,7 @@ use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::permit::Mint;
 use portcullis_governance::policy::Policy;
 use portcullis_governance::record::{RegistrationRecord, ServerState};
-use portcullis_governance::registry::{ServerEntry, ServerLive, Trust};
+use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
 use portcullis_store::Store;
 use portcullis_upstream::{Connection, Endpoint, Settings};
 use serde_json::json;
@@ -75,7 +75,7 @@ impl Gateway {
         restore_approvals(&store, &book).await?;
         let keys = restore_keys(&store).await?;
         let settings = Settings { client_version: options.version.clone(), ..Settings::default() };
-        let state = restore_servers(&store, policy, &log, &settings).await?;
+        let state = restore_servers(&store, policy, options.names, &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let started = Event::new(EventName::SystemStarted, &Actor::system())
@@ -277,12 +277,18 @@ async fn restore_keys(store: &Store) -> Result<Arc<AgentKeys>, ControlError> {
 async fn restore_servers(
     store: &Store,
     policy: Arc<Policy>,
+    names: Names,
     log: &AuditLog,
     settings: &Settings,
 ) -> Result<State, ControlError> {
     let internal = |what: String| ControlError::new(ErrorCode::Internal, what);
-    let mut state =
-        State { entries: BTreeMap::new(), upstreams: HashMap::new(), counters: HashMap::new(), policy };
+    let mut state = State {
+        entries: BTreeMap::new(),
+        upstreams: HashMap::new(),
+        counters: HashMap::new(),
+        policy,
+        names,
+    };
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {
         let Ok(identity) = row.server.parse::<ServerIdentity>() else { continue };
@@ -319,6 +325,10 @@ async fn restore_servers(
         )
         .map_err(internal)?;
         state.add(record, Arc::new(declaration), log, settings);
+    }
+    if names == Names::Bare && state.entries.len() > 1 {
+        let message = "bare names are for a gateway with one server; several are registered";
+        return Err(ControlError::field("gateway.names", message));
     }
     Ok(state)
 }

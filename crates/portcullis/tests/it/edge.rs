@@ -232,3 +232,19 @@ fn what_reaches_the_server_is_the_canonical_document_and_nothing_of_the_client()
     assert!(frames[0].contains(r#""arguments":{"a":1,"b":2}"#), "{}", frames[0]);
     assert!(!frames[0].contains("\"test\""), "the client's own name must not pass: {}", frames[0]);
 }
+
+#[test]
+fn with_bare_names_tools_keep_their_servers_names_and_there_is_room_for_one_server() {
+    // PRO-65
+    let (home, spy) = guarded_spy("[gateway]\nnames = \"bare\"\n");
+    let daemon = home.serve();
+    let answer = daemon.approved_call(&home, "echo", &json!({"text": "x"})).unwrap();
+    assert_eq!(answer["result"]["structuredContent"]["text"], "x", "{answer}");
+    assert_eq!(daemon.call("spy__echo", &json!({"text": "x"})).unwrap()["error"]["code"], -32602);
+    let file = home.beside("other.yaml");
+    std::fs::write(&file, spy.declaration().replace("identity: spy", "identity: other")).unwrap();
+    let args: Vec<String> =
+        spy.add_args(&file).into_iter().map(|arg| if arg == "spy" { "other".into() } else { arg }).collect();
+    let (exit, error) = home.fails(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!((exit, &error["field"]), (1, &json!("gateway.names")), "{error}");
+}
