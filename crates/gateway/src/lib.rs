@@ -12,6 +12,7 @@
 //! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
 //! | [`edge`] | MCP towards agents: both eras, over stdio and streamable HTTP |
 //! | [`result`] | the result as the client's era wants it, byte for byte where it can be |
+//! | [`target`] | what an agent asks for, by the name it knows |
 //! | `sealed` | opaque texts that clients carry for us |
 //! | [`projector`] | state in the store, following the log |
 //! | [`recovery`] | what a crash left open |
@@ -34,6 +35,7 @@ pub mod projector;
 pub mod recovery;
 pub mod result;
 mod sealed;
+pub mod target;
 pub mod upstreams;
 pub mod world;
 

@@ -1,4 +1,4 @@
-//! One `tools/call`, from proposal to result: ten steps, each a function from one type to the next (GOV-704).
+//! One `tools/call` (or `resources/read`, `prompts/get`, `completion/complete`), from proposal to result: ten steps, each a function from one type to the next (GOV-704).
 //!
 //! ```text
 //!  1 intake      which tool, which arguments, which lineage        Call            -> Proposal
@@ -24,7 +24,6 @@ use portcullis_audit::{AuditBlocked, AuditLog, EventName, Health, RetentionClass
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::jsonrpc::RpcError;
-use portcullis_core::name::printable;
 use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
 use portcullis_gauntlet::{Args, GauntletError, SafeResult, finish, screen};
 use portcullis_governance::approval::{Asked, Book, State};
@@ -46,6 +45,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
 use crate::world::{World, WorldCell};
 
@@ -88,8 +88,8 @@ pub struct Call {
     pub authenticated: bool,
     /// The message as received: evidence.
     pub message: Bytes,
-    /// The tool's name as the agent knows it.
-    pub name: String,
+    /// What it wants, by the name it knows.
+    pub target: Target,
     /// The arguments, unparsed.
     pub arguments: Option<Box<RawValue>>,
     /// Tells when the agent no longer wants the answer.
@@ -101,6 +101,10 @@ pub struct Call {
 pub struct Response {
     /// The answer.
     pub answered: Answered,
+    /// What was asked.
+    pub entry: Arc<ToolEntry>,
+    /// Which era the server speaks, for what differs between them.
+    pub upstream: portcullis_upstream::Era,
     /// Which call it came from: the proposal, and where its evidence is.
     pub mark: Value,
 }
@@ -125,11 +129,13 @@ pub struct UpstreamFailure {
     pub data: Option<Value>,
 }
 
-/// Step 1's product: a proposal about a tool that exists, with its trail open.
+/// Step 1's product: a proposal about something that exists, with its trail open.
 struct Proposal {
     id: ProposalId,
     world: Arc<World>,
-    wire_name: String,
+    entry: Arc<ToolEntry>,
+    /// What was in the name itself, where the name holds the arguments.
+    arguments: Option<Box<RawValue>>,
     trail: Trail,
     lineage: portcullis_core::Lineage,
     log: LogId,
@@ -144,8 +150,7 @@ impl Lifecycle {
     }
 
     async fn governed(&self, call: &Call, proposal: &mut Proposal) -> Result<Response, ErrorDocument> {
-        let world = proposal.world.clone();
-        let entry = world.registry().tool(&proposal.wire_name).ok_or_else(|| unknown_tool(&call.name))?;
+        let entry = &*proposal.entry.clone();
 
         let request = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
@@ -154,30 +159,29 @@ impl Lifecycle {
         let permit = self.issue(authorised, entry, call, proposal);
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;
-        self.release(sealed, entry, proposal).await
+        self.release(sealed, channel.greeting().era, entry, proposal).await
     }
 
     /// Step 1. Which tool, which lineage. An unknown name and an undeclared tool look the same (MP-FH-002).
     fn intake(&self, call: &Call) -> Result<Proposal, ErrorDocument> {
         if let Health::Blocked { reason } = self.log.health() {
-            return Err(blocked(&call.name, &reason));
+            return Err(blocked(call.target.name(), &reason));
         }
         let id = ProposalId::new(self.clock.now());
         let lineage = call.session.next_step(None);
         let mut trail = Trail::open(&self.log, id, &lineage);
         let arguments_bytes = call.arguments.as_ref().map_or(0, |args| args.get().len());
-        let (client, name) = (one_line(&call.client), one_line(&call.name));
+        let (client, name) = (one_line(&call.client), one_line(call.target.name()));
         let received = Received { arguments_bytes, client: &client, name: &name };
         let world = self.world.load();
-        let Some(entry) = world.registry().tool(&call.name) else {
+        let Some(Found { entry, arguments }) = call.target.find(world.registry()) else {
             trail.note(EventName::ProposalReceived, received);
             trail.note(EventName::McpUngovernedToolSurface, json!({"code": "MP-FH-002", "name": name}));
-            return Err(unknown_tool(&call.name).with("proposal_id", json!(id)));
+            return Err(call.target.unknown().with("proposal_id", json!(id)));
         };
         trail.about(&entry.tool, entry.server.trust.as_str());
         trail.note(EventName::ProposalReceived, received);
-        let wire_name = entry.wire_name.clone();
-        Ok(Proposal { id, world, wire_name, trail, lineage, log: self.log.id() })
+        Ok(Proposal { id, world, entry, arguments, trail, lineage, log: self.log.id() })
     }
 
     /// Step 2. Strict parsing, the input schema, argument scopes, one canonical form.
@@ -198,7 +202,8 @@ impl Lifecycle {
             let document = ErrorDocument::fault(Fault::NotAccepted, entry.tool.id().short(), message);
             return Err(refuse(proposal, document));
         }
-        let screened = parse_arguments(call, entry)
+        let arguments = proposal.arguments.as_deref().or(call.arguments.as_deref());
+        let screened = parse_arguments(arguments, entry)
             .and_then(|args| screen(entry.tool.spec(), args))
             .map_err(|error| refuse(proposal, gauntlet_refusal(&error, entry)))?;
         let request =
@@ -477,6 +482,7 @@ impl Lifecycle {
     async fn release(
         &self,
         sealed: SealedResponse,
+        upstream: portcullis_upstream::Era,
         entry: &ToolEntry,
         proposal: &mut Proposal,
     ) -> Result<Response, ErrorDocument> {
@@ -488,13 +494,19 @@ impl Lifecycle {
             })?;
         let event = format!("{}/{seq}", proposal.log);
         let mark = json!({"event": event, "proposal_id": proposal.id});
+        let respond = |answered, proposal: &Proposal| Response {
+            answered,
+            entry: proposal.entry.clone(),
+            upstream,
+            mark,
+        };
         match released {
             ReleasedResponse::Result(raw) => match finish(entry.tool.spec(), raw) {
-                Ok(result) => Ok(Response { answered: Answered::Result(result), mark }),
+                Ok(result) => Ok(respond(Answered::Result(result), proposal)),
                 Err(error) => Err(self.bad_output(&error, entry, proposal).with("event", event)),
             },
             ReleasedResponse::RpcError(raw) => match upstream_failure(&raw, path) {
-                Ok(failure) => Ok(Response { answered: Answered::Failure(failure), mark }),
+                Ok(failure) => Ok(respond(Answered::Failure(failure), proposal)),
                 Err(document) => Err(document.with("event", event)),
             },
             ReleasedResponse::TooLarge { bytes } => {
@@ -523,16 +535,11 @@ impl Lifecycle {
     }
 }
 
-fn parse_arguments(call: &Call, entry: &ToolEntry) -> Result<Args, GauntletError> {
-    match &call.arguments {
+fn parse_arguments(arguments: Option<&RawValue>, entry: &ToolEntry) -> Result<Args, GauntletError> {
+    match arguments {
         Some(raw) => Args::parse(raw.get().as_bytes(), entry.tool.spec().max_request_bytes),
         None => Ok(Args::empty()),
     }
-}
-
-fn unknown_tool(name: &str) -> ErrorDocument {
-    let message = format!("there is no tool {}; tools/list names those there are", printable(name));
-    ErrorDocument::new(ErrorCode::PathNotFound, one_line(name), message).with("code", "MP-FH-002")
 }
 
 /// MP-FH-010. The reason names files of ours: it is for the operator, not for the agent.

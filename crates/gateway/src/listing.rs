@@ -37,7 +37,39 @@ pub(crate) struct UnknownCursor;
 impl List {
     /// `tools/list`, sorted by server and declared order.
     pub(crate) fn tools(registry: &Registry) -> Self {
-        Self::new("tools", registry.tools().iter().map(definition))
+        Self::new("tools", registry.tools().iter().map(|entry| named(entry, entry.tool.definition(), "name")))
+    }
+
+    /// `prompts/list`, likewise.
+    pub(crate) fn prompts(registry: &Registry) -> Self {
+        let prompts = registry.prompts().iter();
+        Self::new("prompts", prompts.map(|entry| named(entry, entry.tool.definition(), "name")))
+    }
+
+    /// `resources/templates/list`, likewise.
+    pub(crate) fn templates(registry: &Registry) -> Self {
+        let templates = registry.templates().iter();
+        Self::new(
+            "resourceTemplates",
+            templates.map(|entry| named(entry, entry.tool.definition(), "uriTemplate")),
+        )
+    }
+
+    /// `resources/list`: those declared by their URI, then those listed by the server that are of a declared form.
+    pub(crate) fn resources(registry: &Registry) -> Self {
+        let declared = registry.resources().iter();
+        let mut items: Vec<Vec<u8>> =
+            declared.map(|entry| named(entry, entry.tool.definition(), "uri")).collect();
+        for server in registry.servers() {
+            for listed in &server.declaration.live().resources {
+                let uri = registry.outward_uri(&server.record.server_identity, &listed.name);
+                let Some((entry, values)) = registry.resource(&uri) else { continue };
+                if !values.is_empty() {
+                    items.push(definition(entry, &listed.definition, ("uri", &uri)));
+                }
+            }
+        }
+        Self::new("resources", items.into_iter())
     }
 
     fn new(member: &'static str, items: impl Iterator<Item = Vec<u8>>) -> Self {
@@ -116,18 +148,28 @@ pub(crate) fn outcomes(world: &World) -> Map<String, Value> {
             } else if matches!(phase, Some(Phase::Failing | Phase::BreakerOpen | Phase::Closed) | None) {
                 json!({"status": "unavailable", "reason": Fault::Unavailable.as_str()})
             } else {
-                json!({"status": "ok", "tools": server.declaration.tools().len()})
+                let declaration = &server.declaration;
+                let mut outcome = json!({"status": "ok", "tools": declaration.tools().len()});
+                let others = [("resources", declaration.resources()), ("prompts", declaration.prompts())];
+                for (kind, items) in others.into_iter().filter(|(_, items)| !items.is_empty()) {
+                    outcome[kind] = items.len().into();
+                }
+                outcome
             };
             (name.to_string(), outcome)
         })
         .collect()
 }
 
+/// A definition under the name agents use, which `member` holds.
+fn named(entry: &ToolEntry, text: &RawValue, member: &str) -> Vec<u8> {
+    definition(entry, text, (member, &entry.wire_name))
+}
+
 /// One definition: the server's own bytes with the name replaced and the canonical id added to `_meta`.
-fn definition(entry: &ToolEntry) -> Vec<u8> {
-    let members: Members<'_> =
-        serde_json::from_str(entry.tool.definition().get()).expect("accepted definitions are objects");
-    let name = json!(entry.wire_name).to_string();
+fn definition(entry: &ToolEntry, text: &RawValue, (key, name): (&str, &str)) -> Vec<u8> {
+    let members: Members<'_> = serde_json::from_str(text.get()).expect("accepted definitions are objects");
+    let name = json!(name).to_string();
     let mut meta = member(&members, "_meta")
         .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
         .unwrap_or_default();
@@ -136,7 +178,7 @@ fn definition(entry: &ToolEntry) -> Vec<u8> {
     let meta = Value::Object(meta).to_string();
     let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("rendered JSON");
     let (name, meta) = (raw(&name), raw(&meta));
-    let mut out = Vec::with_capacity(entry.tool.definition().get().len() + 160);
-    write_members(&mut out, &members, &[("name", Some(&name)), ("_meta", Some(&meta))]);
+    let mut out = Vec::with_capacity(text.get().len() + 160);
+    write_members(&mut out, &members, &[(key, Some(&name)), ("_meta", Some(&meta))]);
     out
 }

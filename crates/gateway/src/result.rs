@@ -10,6 +10,8 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use portcullis_gauntlet::ResultKind;
+
 use crate::edge::Era;
 
 /// The members of a JSON object as raw slices, in the order they were written.
@@ -91,24 +93,106 @@ pub fn write_members(out: &mut Vec<u8>, members: &Members<'_>, changes: &[(&str,
     out.push(b'}');
 }
 
-/// A tool result for a client of `era`, marked with the call it came from.
+/// How a result is to be shown.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// To a client of which era.
+    pub era: Era,
+    /// What was asked for.
+    pub kind: ResultKind,
+    /// The call it came from.
+    pub mark: &'a Value,
+    /// What a server's URI becomes; `None` if it stays as it is.
+    pub uris: Option<&'a dyn Fn(&str) -> String>,
+}
+
+/// A result for a client, marked with the call it came from.
 ///
 /// Upstream `_meta` keys under `io.portcullis/` are dropped, so that a server cannot forge ours (GOV-1601).
-pub fn for_client(result: &[u8], era: Era, mark: &Value) -> Vec<u8> {
+pub fn for_client(result: &[u8], view: View<'_>) -> Vec<u8> {
     let Ok(members) = serde_json::from_slice::<Members<'_>>(result) else { return result.to_vec() };
     let mut meta = member(&members, "_meta")
         .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
         .unwrap_or_default();
     meta.retain(|key, _| !key.starts_with("io.portcullis/"));
-    meta.insert("io.portcullis/call".into(), mark.clone());
+    meta.insert("io.portcullis/call".into(), view.mark.clone());
     let raw = |text: String| RawValue::from_string(text).expect("rendered JSON");
     let meta = raw(Value::Object(meta).to_string());
-    let complete = raw("\"complete\"".into());
-    let mut out = Vec::with_capacity(result.len() + 256);
+    let (complete, private, stale) = (raw("\"complete\"".into()), raw("\"private\"".into()), raw("0".into()));
+    let modern = view.era == Era::Modern;
     // Only the modern era has result types; what is not complete never gets here (gauntlet).
-    let result_type = (era == Era::Modern).then_some(&*complete);
-    write_members(&mut out, &members, &[("_meta", Some(&meta)), ("resultType", result_type)]);
+    let mut changes: Vec<(&str, Option<&RawValue>)> =
+        vec![("_meta", Some(&meta)), ("resultType", modern.then_some(&*complete))];
+    if view.kind == ResultKind::Resource {
+        // The modern era wants to know how long it keeps (PRO §4); what a server says of sharing does not count.
+        let ttl = member(&members, "ttlMs").unwrap_or(&stale);
+        changes.push(("ttlMs", modern.then_some(ttl)));
+        changes.push(("cacheScope", modern.then_some(&*private)));
+    }
+    let mapped = view.uris.and_then(|map| with_our_uris(&members, view.kind, map));
+    if let Some((name, value)) = &mapped {
+        changes.push((name, Some(value)));
+    }
+    let mut out = Vec::with_capacity(result.len() + 256);
+    write_members(&mut out, &members, &changes);
     out
+}
+
+/// The member in which resources can occur, with their URIs mapped so that they can be read (PRO-12). `None` if there
+/// is nothing to map.
+fn with_our_uris(
+    members: &Members<'_>,
+    kind: ResultKind,
+    map: &dyn Fn(&str) -> String,
+) -> Option<(&'static str, Box<RawValue>)> {
+    let name = match kind {
+        ResultKind::Tool => "content",
+        ResultKind::Resource => "contents",
+        ResultKind::Prompt => "messages",
+        ResultKind::Completion => return None,
+    };
+    let list = member(members, name)?;
+    // Most results mention none: a search is cheaper than taking them apart.
+    if kind != ResultKind::Resource && !list.get().contains("resource") {
+        return None;
+    }
+    let items: Vec<&RawValue> = serde_json::from_str(list.get()).ok()?;
+    let items: Vec<String> = (items.into_iter())
+        .map(|item| match kind {
+            ResultKind::Resource => with_our_uri(item, map),
+            ResultKind::Prompt => inside(item, "content", |content| block(content, map)),
+            _ => block(item, map),
+        })
+        .collect();
+    RawValue::from_string(format!("[{}]", items.join(","))).ok().map(|list| (name, list))
+}
+
+/// A content block: a link to a resource, or one that holds a resource, or none of our concern.
+fn block(text: &RawValue, map: &dyn Fn(&str) -> String) -> String {
+    let Ok(members) = serde_json::from_str::<Members<'_>>(text.get()) else { return text.get().to_owned() };
+    match member(&members, "type").map(RawValue::get) {
+        Some("\"resource_link\"") => with_our_uri(text, map),
+        Some("\"resource\"") => inside(text, "resource", |resource| with_our_uri(resource, map)),
+        _ => text.get().to_owned(),
+    }
+}
+
+fn with_our_uri(text: &RawValue, map: &dyn Fn(&str) -> String) -> String {
+    inside(text, "uri", |uri| match serde_json::from_str::<String>(uri.get()) {
+        Ok(uri) => Value::String(map(&uri)).to_string(),
+        Err(_) => uri.get().to_owned(),
+    })
+}
+
+/// An object with one member changed, if it has it.
+fn inside(text: &RawValue, name: &str, change: impl FnOnce(&RawValue) -> String) -> String {
+    let Ok(members) = serde_json::from_str::<Members<'_>>(text.get()) else { return text.get().to_owned() };
+    let Some(changed) = member(&members, name).and_then(|raw| RawValue::from_string(change(raw)).ok()) else {
+        return text.get().to_owned();
+    };
+    let mut out = Vec::with_capacity(text.get().len() + 64);
+    write_members(&mut out, &members, &[(name, Some(&changed))]);
+    String::from_utf8(out).unwrap_or_else(|_| text.get().to_owned())
 }
 
 #[cfg(test)]
@@ -117,7 +201,30 @@ mod tests {
     use serde_json::json;
 
     fn shaped(text: &str, era: Era) -> String {
-        String::from_utf8(for_client(text.as_bytes(), era, &json!({"proposal_id": "P"}))).unwrap()
+        shaped_as(text, era, ResultKind::Tool, None)
+    }
+
+    fn shaped_as(text: &str, era: Era, kind: ResultKind, uris: Option<&dyn Fn(&str) -> String>) -> String {
+        let view = View { era, kind, mark: &json!({"proposal_id": "P"}), uris };
+        String::from_utf8(for_client(text.as_bytes(), view)).unwrap()
+    }
+
+    #[test]
+    fn only_links_and_embedded_resources_are_mapped() {
+        // PRO-12
+        let ours = |uri: &str| format!("p:{uri}");
+        let text = r#"{"content":[{"type":"text","text":"see file:///a, a resource"},{"type":"resource_link","uri":"file:///a","name":"a"},{"type":"resource","resource":{"uri":"file:///b","text":"file:///b"}}]}"#;
+        let out = shaped_as(text, Era::Legacy, ResultKind::Tool, Some(&ours));
+        let want = r#"{"content":[{"type":"text","text":"see file:///a, a resource"},{"type":"resource_link","uri":"p:file:///a","name":"a"},{"type":"resource","resource":{"uri":"p:file:///b","text":"file:///b"}}]"#;
+        assert!(out.starts_with(want), "{out}");
+        let text = r#"{"contents":[{"uri":"file:///a","text":"x"}],"ttlMs":5,"cacheScope":"public"}"#;
+        let modern = shaped_as(text, Era::Modern, ResultKind::Resource, Some(&ours));
+        let want = r#"{"contents":[{"uri":"p:file:///a","text":"x"}],"ttlMs":5,"cacheScope":"private","#;
+        assert!(modern.starts_with(want), "{modern}");
+        let legacy = shaped_as(text, Era::Legacy, ResultKind::Resource, None);
+        assert!(!legacy.contains("ttlMs") && !legacy.contains("cacheScope"), "{legacy}");
+        let text = r#"{"messages":[{"role":"user","content":{"type":"resource","resource":{"uri":"a:b","blob":""}}}]}"#;
+        assert!(shaped_as(text, Era::Legacy, ResultKind::Prompt, Some(&ours)).contains(r#""uri":"p:a:b""#));
     }
 
     #[test]

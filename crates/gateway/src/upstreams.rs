@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use portcullis_core::error::Fault;
-use portcullis_governance::declaration::live::{LiveSurface, LiveTool};
+use portcullis_governance::declaration::live::{self, LiveSurface, LiveTool};
 use portcullis_governance::registry::ServerEntry;
 use portcullis_upstream::{Connection, Live, Snapshot, UpstreamError};
+use serde_json::value::RawValue;
 
 /// A connection and the last live state of it that was found to equal the declaration.
 #[derive(Debug)]
@@ -85,15 +86,25 @@ impl Upstream {
 
 /// What a snapshot says, as governance compares it.
 pub fn surface(snapshot: &Snapshot) -> Result<LiveSurface, NotUsable> {
+    let malformed =
+        |error: live::MalformedTool| NotUsable::Drifted { fault: Fault::Mismatch, reason: error.to_string() };
+    let read = |items: &[Box<RawValue>], key: &'static str| {
+        let items = items.iter().enumerate();
+        items.map(|(index, item)| LiveTool::keyed(index, key, item)).collect::<Result<Vec<_>, _>>()
+    };
     let tools = (snapshot.tools.iter().enumerate())
         .map(|(index, definition)| LiveTool::read(index, definition))
         .collect::<Result<_, _>>()
-        .map_err(|error| NotUsable::Drifted { fault: Fault::Mismatch, reason: error.to_string() })?;
+        .map_err(malformed)?;
     Ok(LiveSurface {
         protocol_version: snapshot.greeting.protocol_version.to_owned(),
         server_name: snapshot.greeting.server_name.clone(),
         server_version: snapshot.greeting.server_version.clone(),
         tools,
+        resources: read(&snapshot.resources, "uri").map_err(malformed)?,
+        templates: read(&snapshot.templates, "uriTemplate").map_err(malformed)?,
+        prompts: read(&snapshot.prompts, "name").map_err(malformed)?,
+        completions: snapshot.greeting.completes(),
     })
 }
 

@@ -16,13 +16,17 @@ pub struct World {
     registry: Arc<Registry>,
     upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
     tools: List,
+    resources: List,
+    templates: List,
+    prompts: List,
 }
 
 impl World {
     /// Builds a world. Lists are rendered here, once, and not per request.
     pub fn new(registry: Arc<Registry>, upstreams: HashMap<ServerIdentity, Arc<Upstream>>) -> Self {
-        let tools = List::tools(&registry);
-        Self { registry, upstreams, tools }
+        let (tools, prompts) = (List::tools(&registry), List::prompts(&registry));
+        let (resources, templates) = (List::resources(&registry), List::templates(&registry));
+        Self { registry, upstreams, tools, resources, templates, prompts }
     }
 
     /// What is registered, accepted and in force.
@@ -35,9 +39,15 @@ impl World {
         self.upstreams.get(server)
     }
 
-    /// `tools/list`, rendered.
-    pub(crate) fn tools(&self) -> &List {
-        &self.tools
+    /// What a list method lists, rendered; `None` if it is not one.
+    pub(crate) fn list(&self, method: &str) -> Option<&List> {
+        Some(match method {
+            "tools/list" => &self.tools,
+            "resources/list" => &self.resources,
+            "resources/templates/list" => &self.templates,
+            "prompts/list" => &self.prompts,
+            _ => return None,
+        })
     }
 }
 

@@ -12,6 +12,7 @@
 //! | [`args`] | arguments as they come from the one strict reader |
 //! | [`spec`] | a tool as the gauntlet knows it; [`screen`] |
 //! | [`result`] | a result that only [`finish`] can read, and what may leave afterwards |
+//! | `kind` | what a result must look like, by what was asked for |
 //! | `payload` | reading a result's bytes without building what nobody asked for |
 //! | [`gauntlet`] | how everything is set up; text, labels and values made safe to show |
 //! | [`sanitise`] | control characters out, markup escaped, markers removed in every reading |
@@ -32,6 +33,7 @@
 pub mod args;
 pub mod error;
 pub mod gauntlet;
+mod kind;
 mod payload;
 pub mod result;
 pub mod sanitise;
@@ -43,6 +45,7 @@ pub mod violations;
 pub use args::Args;
 pub use error::GauntletError;
 pub use gauntlet::{Gauntlet, GauntletConfig, TextJson};
+pub use kind::ResultKind;
 pub use result::{RawResult, SafeResult, finish};
 pub use sanitise::clean::{Clean, Raw};
 pub use sanitise::{Escape, Report};

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::payload::{self, Shape, Unreadable};
-use crate::{CompiledSchema, GauntletError, SchemaViolations, ToolSpec};
+use crate::{CompiledSchema, GauntletError, ResultKind, SchemaViolations, ToolSpec};
 
 /// The JSON text of a `tools/call` result, as it came from a server. It has no accessor, is not printed and
 /// not serialised: the one thing to do with it is to [`finish`] it.
@@ -64,6 +64,10 @@ pub fn finish(spec: &Arc<ToolSpec>, raw: RawResult) -> Result<SafeResult, Gauntl
     if text.len() > spec.max_response_bytes {
         let (limit, unit) = (spec.max_response_bytes, "bytes");
         return Err(GauntletError::OutputTooLarge { tool: spec.tool.clone(), limit, unit });
+    }
+    if spec.result != ResultKind::Tool {
+        spec.result.check(&text).map_err(|reason| misshapen(spec, reason))?;
+        return Ok(SafeResult { json: text, is_error: false, dropped_structured: false });
     }
     let shape = payload::shape(&text).map_err(|reason| misshapen(spec, reason))?;
     if shape.result_type.as_deref().is_some_and(|word| word != "complete") {

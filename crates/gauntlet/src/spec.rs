@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_core::ToolId;
 use serde_json::Value;
 
-use crate::{Args, CompiledSchema, GauntletError};
+use crate::{Args, CompiledSchema, GauntletError, ResultKind};
 
 /// One accepted tool: what it takes, what it gives, how much of either. Never changed, only replaced.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct ToolSpec {
     pub input: CompiledSchema,
     /// What the structured result must be, if the server said.
     pub output: Option<CompiledSchema>,
+    /// What its results look like.
+    pub result: ResultKind,
     /// The longest arguments, in bytes of text.
     pub max_request_bytes: usize,
     /// The longest result, in bytes of text.

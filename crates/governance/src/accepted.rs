@@ -10,12 +10,14 @@ use portcullis_core::{
     DeclarationVersion, Item, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, ToolId,
 };
 use portcullis_gauntlet::{CompiledSchema, SchemaRole, ToolSpec};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::binding::Binding;
-use crate::declaration::live::{self, Difference, LiveSurface};
+use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
 use crate::declaration::{Declaration, Idempotency, Rejection, SideEffect, ToolClause};
+use crate::subject::Subject;
 
 /// A declaration that passed every rule of GOV-403 against a live server.
 #[derive(Debug)]
@@ -24,9 +26,12 @@ pub struct AcceptedDeclaration {
     document: Vec<u8>,
     live: LiveSurface,
     tools: Vec<Arc<AcceptedTool>>,
+    resources: Vec<Arc<AcceptedTool>>,
+    prompts: Vec<Arc<AcceptedTool>>,
+    completions: Vec<Arc<AcceptedTool>>,
 }
 
-/// One callable tool.
+/// One callable tool, or a resource, template or prompt, which are asked for in the same way.
 #[derive(Debug)]
 pub struct AcceptedTool {
     id: ToolId,
@@ -40,6 +45,7 @@ pub struct AcceptedTool {
     idempotency: Idempotency,
     timeout: Duration,
     definition: Box<RawValue>,
+    subject: Subject,
 }
 
 /// Which registration a declaration is accepted for.
@@ -115,10 +121,65 @@ impl AcceptedDeclaration {
             .map(|clause| {
                 let definition =
                     definitions.get(clause.name.as_str()).ok_or("a declared tool has no live definition")?;
-                AcceptedTool::build(declaration, clause, definition, version, acceptance).map(Arc::new)
+                let item = Item::Tool(clause.name.clone());
+                AcceptedTool::build(
+                    declaration,
+                    clause,
+                    (item, Subject::Tool),
+                    definition,
+                    version,
+                    acceptance,
+                )
             })
             .collect::<Result<_, String>>()?;
-        Ok(Self { version, document, live, tools })
+        let mut completions = Vec::new();
+        let mut accept = |clause: &ToolClause, item: Item, subject: Subject, definition: &RawValue| {
+            let reference = match &subject {
+                Subject::Prompt => Some(json!({"type": "ref/prompt", "name": clause.name})),
+                Subject::Template(template) => {
+                    Some(json!({"type": "ref/resource", "uri": template.as_str()}))
+                }
+                _ => None,
+            };
+            let has_arguments =
+                clause.parameters["properties"].as_object().is_some_and(|map| !map.is_empty());
+            if let Some(reference) = reference.filter(|_| live.completions && has_arguments) {
+                let what = (item.clone(), Subject::Completion { reference });
+                let clause = clause.completion();
+                completions.push(AcceptedTool::build(
+                    declaration,
+                    &clause,
+                    what,
+                    definition,
+                    version,
+                    acceptance,
+                )?);
+            }
+            AcceptedTool::build(declaration, clause, (item, subject), definition, version, acceptance)
+        };
+        let resources = (declaration.body.resources.iter())
+            .map(|clause| {
+                let subject = clause.subject()?;
+                let (listed, key) = match &subject {
+                    Subject::Template(template) => (&live.templates, template.as_str()),
+                    _ => (&live.resources, clause.uri.as_deref().unwrap_or_default()),
+                };
+                let definition = listed.iter().find(|found| found.name == key);
+                let definition =
+                    definition.map_or_else(|| clause.described(), |found| found.definition.clone());
+                let item = Item::Resource(clause.name.clone());
+                accept(&clause.as_tool(&subject), item, subject, &definition)
+            })
+            .collect::<Result<_, String>>()?;
+        let prompts = (declaration.body.prompts.iter())
+            .map(|clause| {
+                let definition = live.prompts.iter().find(|found| found.name == clause.name.as_str());
+                let definition = definition.ok_or("a declared prompt has no live definition")?;
+                let item = Item::Prompt(clause.name.clone());
+                accept(&clause.as_tool(), item, Subject::Prompt, &definition.definition)
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(Self { version, document, live, tools, resources, prompts, completions })
     }
 
     /// `<counter>:<sha256>`.
@@ -138,12 +199,41 @@ impl AcceptedDeclaration {
 
     /// What a later probe shows that was not accepted (GOV-501).
     pub fn drift(&self, now: &LiveSurface) -> Difference {
-        live::drift(&self.live, now)
+        let mut difference = live::drift(&self.live, now);
+        for prompt in &self.prompts {
+            let name = prompt.id.item().name();
+            let find = |live: &LiveSurface| {
+                live.prompts.iter().find(|found| found.name == name).map(LiveTool::digest)
+            };
+            match find(now) {
+                None => difference.removed.push(format!("prompt {name}")),
+                found if found != find(&self.live) => {
+                    difference.changed.push(Changed { tool: format!("prompt {name}"), field: "definition" });
+                }
+                Some(_) => {}
+            }
+        }
+        difference
     }
 
     /// The callable tools, in declared order.
     pub fn tools(&self) -> &[Arc<AcceptedTool>] {
         &self.tools
+    }
+
+    /// The readable resources and templates, in declared order.
+    pub fn resources(&self) -> &[Arc<AcceptedTool>] {
+        &self.resources
+    }
+
+    /// The prompts, in declared order.
+    pub fn prompts(&self) -> &[Arc<AcceptedTool>] {
+        &self.prompts
+    }
+
+    /// The prompts and templates whose arguments the server completes.
+    pub fn completions(&self) -> &[Arc<AcceptedTool>] {
+        &self.completions
     }
 }
 
@@ -151,16 +241,17 @@ impl AcceptedTool {
     fn build(
         declaration: &Declaration,
         clause: &ToolClause,
+        (item, subject): (Item, Subject),
         definition: &RawValue,
         version: DeclarationVersion,
         acceptance: &Acceptance<'_>,
-    ) -> Result<Self, String> {
+    ) -> Result<Arc<Self>, String> {
         let Expectations { identity, version: server_version, .. } = acceptance.expect;
-        let id =
-            ToolId::new(identity.clone(), Item::Tool(clause.name.clone()), server_version.clone(), version);
+        let id = ToolId::new(identity.clone(), item, server_version.clone(), version);
         let compile = |schema, role| CompiledSchema::compile(schema, role).map_err(|error| error.to_string());
         let spec = ToolSpec {
             tool: id.clone(),
+            result: subject.result(),
             input: compile(&clause.parameters, SchemaRole::Input)?,
             output: clause
                 .output
@@ -182,7 +273,7 @@ impl AcceptedTool {
         side_effects.sort_unstable_by_key(|class| class.as_str());
         let mut scopes = clause.scopes.clone();
         scopes.sort_unstable();
-        Ok(Self {
+        Ok(Arc::new(Self {
             id,
             epoch: acceptance.epoch,
             spec: Arc::new(spec),
@@ -194,7 +285,13 @@ impl AcceptedTool {
             idempotency: clause.idempotency,
             timeout: clause.limits.timeout.0,
             definition: definition.to_owned(),
-        })
+            subject,
+        }))
+    }
+
+    /// What is asked for, and how.
+    pub fn subject(&self) -> &Subject {
+        &self.subject
     }
 
     /// Canonical identity.

@@ -77,12 +77,12 @@ pub enum Denied {
 /// A call as an upstream connection needs it to build a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct WireCall<'a> {
-    /// `tools/call`.
-    pub method: &'a str,
-    /// The server's own name for the tool.
-    pub name: &'a str,
-    /// The canonical arguments, a JSON object.
-    pub arguments: &'a [u8],
+    /// `tools/call`, `resources/read`, `prompts/get` or `completion/complete`.
+    pub method: &'static str,
+    /// The server's own name or URI, where a transport repeats it outside the body.
+    pub name: Option<&'a str>,
+    /// The members of `params`, without braces; the arguments in them are canonical.
+    pub params: &'a [u8],
 }
 
 /// The exact bytes that will be sent.
@@ -93,9 +93,9 @@ pub struct WireFrame {
     /// The message, without any framing of the transport.
     pub bytes: Bytes,
     /// For transports that repeat it outside the body.
-    pub method: String,
+    pub method: &'static str,
     /// Likewise.
-    pub name: String,
+    pub name: Option<String>,
 }
 
 /// A connection that is up, so that an intent without a result can only mean "bytes may have left" (GOV-705).
@@ -357,11 +357,9 @@ impl Boundary {
         failpoint::pass("boundary.after_validate");
 
         let tool = request.tool();
-        let call = WireCall {
-            method: "tools/call",
-            name: tool.id().item().name(),
-            arguments: request.args().as_bytes(),
-        };
+        let subject = tool.subject();
+        let (params, name) = subject.params(tool.id().item().name(), request.args(), request.args_value());
+        let call = WireCall { method: subject.method(), name: name.as_deref(), params: &params };
         let frame = channel.frame(&call);
         let facts = Facts {
             permit_id,

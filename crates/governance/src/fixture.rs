@@ -76,6 +76,7 @@ fn surface(declaration: &Declaration) -> LiveSurface {
         server_name: None,
         server_version: Some("2.3.1".into()),
         tools: declaration.body.tools.iter().enumerate().map(live).collect(),
+        ..LiveSurface::default()
     }
 }
 
@@ -240,12 +241,9 @@ pub(crate) struct Wire;
 
 impl ReadyChannel for Wire {
     fn frame(&self, call: &WireCall<'_>) -> WireFrame {
-        let head = format!(
-            r#"{{"id":1,"jsonrpc":"2.0","method":"{}","params":{{"name":"{}","arguments":"#,
-            call.method, call.name
-        );
-        let bytes = Bytes::from([head.as_bytes(), call.arguments, b"}}"].concat());
-        WireFrame { id: 1, bytes, method: call.method.into(), name: call.name.into() }
+        let head = format!(r#"{{"id":1,"jsonrpc":"2.0","method":"{}","params":{{"#, call.method);
+        let bytes = Bytes::from([head.as_bytes(), call.params, b"}}"].concat());
+        WireFrame { id: 1, bytes, method: call.method, name: call.name.map(str::to_owned) }
     }
 }
 

@@ -51,4 +51,7 @@ pub mod record;
 pub mod registry;
 pub mod request;
 pub mod session;
+pub mod subject;
 pub mod trail;
+pub mod uri_template;
+pub mod wire_uri;

@@ -10,10 +10,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use portcullis_core::{RegistrationEpoch, ServerIdentity};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::accepted::{AcceptedDeclaration, AcceptedTool};
 use crate::policy::{Policy, ToolFacts};
 use crate::record::{RegistrationRecord, ServerState};
+use crate::subject::Subject;
+use crate::wire_uri;
 
 /// How far a tool or server is trusted (GOV-1101). Trust only saves prompts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
@@ -82,10 +85,10 @@ pub struct ServerEntry {
     pub trust: Trust,
 }
 
-/// One callable tool with all that deciding about it needs.
+/// One callable tool, or a resource or prompt, with all that deciding about it needs.
 #[derive(Debug)]
 pub struct ToolEntry {
-    /// The name agents use.
+    /// The name agents use: for a resource its URI, for a template the template.
     pub wire_name: String,
     /// The tool.
     pub tool: Arc<AcceptedTool>,
@@ -110,9 +113,34 @@ pub enum Names {
 #[derive(Debug)]
 pub struct Registry {
     servers: BTreeMap<ServerIdentity, ServerEntry>,
-    tools: Vec<ToolEntry>,
-    by_wire_name: HashMap<String, usize>,
+    names: Names,
+    tools: Named,
+    prompts: Named,
+    resources: Named,
+    templates: Named,
+    prompt_completions: Named,
+    template_completions: Named,
     policy: Arc<Policy>,
+}
+
+/// Entries of one kind, in order and by name.
+#[derive(Debug, Default)]
+struct Named {
+    entries: Vec<Arc<ToolEntry>>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Named {
+    fn add(&mut self, wire_name: String, tool: &Arc<AcceptedTool>, server: &ServerEntry) {
+        self.by_name.insert(wire_name.clone(), self.entries.len());
+        let facts = ToolFacts::new(tool, &server.record, server.trust);
+        let entry = ToolEntry { wire_name, tool: tool.clone(), server: server.clone(), facts };
+        self.entries.push(Arc::new(entry));
+    }
+
+    fn get(&self, wire_name: &str) -> Option<&Arc<ToolEntry>> {
+        self.by_name.get(wire_name).map(|index| &self.entries[*index])
+    }
 }
 
 /// Where the current snapshot is read from.
@@ -127,21 +155,78 @@ impl Registry {
         Self::named(servers, policy, Names::Prefixed)
     }
 
-    /// The same, with names of this kind.
+    /// Likewise, with a choice of names.
     pub fn named(servers: impl IntoIterator<Item = ServerEntry>, policy: Arc<Policy>, names: Names) -> Self {
         let servers: BTreeMap<_, _> =
             servers.into_iter().map(|entry| (entry.record.server_identity.clone(), entry)).collect();
-        let mut tools = Vec::new();
-        let mut by_wire_name = HashMap::new();
+        let mut registry = Self {
+            servers: BTreeMap::new(),
+            names,
+            tools: Named::default(),
+            prompts: Named::default(),
+            resources: Named::default(),
+            templates: Named::default(),
+            prompt_completions: Named::default(),
+            template_completions: Named::default(),
+            policy,
+        };
         for server in servers.values() {
-            for tool in server.declaration.tools() {
-                let wire_name = wire_name(tool, names, |taken| by_wire_name.contains_key(taken));
-                by_wire_name.insert(wire_name.clone(), tools.len());
-                let facts = ToolFacts::new(tool, &server.record, server.trust);
-                tools.push(ToolEntry { wire_name, tool: tool.clone(), server: server.clone(), facts });
+            registry.add(server);
+        }
+        registry.servers = servers;
+        registry
+    }
+
+    fn add(&mut self, server: &ServerEntry) {
+        let (names, identity) = (self.names, &server.record.server_identity);
+        let name = |tool: &AcceptedTool, named: &Named| match names {
+            Names::Bare => tool.id().item().name().to_owned(),
+            Names::Prefixed => wire_name(tool, names, |taken| named.by_name.contains_key(taken)),
+        };
+        for tool in server.declaration.tools() {
+            self.tools.add(name(tool, &self.tools), tool, server);
+        }
+        for prompt in server.declaration.prompts() {
+            self.prompts.add(name(prompt, &self.prompts), prompt, server);
+        }
+        for resource in server.declaration.resources() {
+            match (resource.subject(), names) {
+                (Subject::Resource { uri }, Names::Bare) => {
+                    self.resources.add(uri.clone(), resource, server);
+                }
+                (Subject::Resource { uri }, Names::Prefixed) => {
+                    self.resources.add(wire_uri::outward(identity, uri), resource, server);
+                }
+                (Subject::Template(template), _) => {
+                    let name = self.template_name(identity, template.as_str());
+                    self.templates.add(name, resource, server);
+                }
+                _ => {}
             }
         }
-        Self { servers, tools, by_wire_name, policy }
+        for completion in server.declaration.completions() {
+            let Subject::Completion { reference } = completion.subject() else { continue };
+            match reference["uri"].as_str() {
+                Some(template) => {
+                    let name = self.template_name(identity, template);
+                    self.template_completions.add(name, completion, server);
+                }
+                None => {
+                    self.prompt_completions.add(
+                        name(completion, &self.prompt_completions),
+                        completion,
+                        server,
+                    );
+                }
+            }
+        }
+    }
+
+    fn template_name(&self, server: &ServerIdentity, template: &str) -> String {
+        match self.names {
+            Names::Bare => template.to_owned(),
+            Names::Prefixed => wire_uri::outward_template(server, template),
+        }
     }
 
     /// The servers, by name.
@@ -163,13 +248,85 @@ impl Registry {
     }
 
     /// The tool an agent means by a name in `tools/call`.
-    pub fn tool(&self, wire_name: &str) -> Option<&ToolEntry> {
-        self.by_wire_name.get(wire_name).map(|index| &self.tools[*index])
+    pub fn tool(&self, wire_name: &str) -> Option<&Arc<ToolEntry>> {
+        self.tools.get(wire_name)
     }
 
     /// All tools, sorted by server and declared order.
-    pub fn tools(&self) -> &[ToolEntry] {
-        &self.tools
+    pub fn tools(&self) -> &[Arc<ToolEntry>] {
+        &self.tools.entries
+    }
+
+    /// The prompt an agent means by a name in `prompts/get`.
+    pub fn prompt(&self, wire_name: &str) -> Option<&Arc<ToolEntry>> {
+        self.prompts.get(wire_name)
+    }
+
+    /// All prompts, likewise.
+    pub fn prompts(&self) -> &[Arc<ToolEntry>] {
+        &self.prompts.entries
+    }
+
+    /// The resource an agent means by a URI, and the arguments in it: exactly the declared one, or of the form of
+    /// exactly one declared template (GOV-407).
+    pub fn resource(&self, uri: &str) -> Option<(&Arc<ToolEntry>, Map<String, Value>)> {
+        if let Some(entry) = self.resources.get(uri) {
+            return Some((entry, Map::new()));
+        }
+        let (server, own) = match self.names {
+            Names::Prefixed => wire_uri::inward(uri)?,
+            Names::Bare => (self.servers.keys().next()?.clone(), uri.to_owned()),
+        };
+        // Encoded in another way than we do, it is the same resource all the same.
+        if let Some(entry) = self.resources.get(&wire_uri::outward(&server, &own)) {
+            return Some((entry, Map::new()));
+        }
+        let mut fitting = self.templates.entries.iter().filter_map(|entry| match entry.tool.subject() {
+            Subject::Template(template) if *entry.tool.id().server() == server => {
+                template.values(&own).map(|values| (entry, values))
+            }
+            _ => None,
+        });
+        let found = fitting.next()?;
+        fitting.next().is_none().then_some(found)
+    }
+
+    /// All resources with a URI of their own.
+    pub fn resources(&self) -> &[Arc<ToolEntry>] {
+        &self.resources.entries
+    }
+
+    /// All resource templates.
+    pub fn templates(&self) -> &[Arc<ToolEntry>] {
+        &self.templates.entries
+    }
+
+    /// Who completes arguments of this prompt.
+    pub fn prompt_completion(&self, wire_name: &str) -> Option<&Arc<ToolEntry>> {
+        self.prompt_completions.get(wire_name)
+    }
+
+    /// Who completes variables of this template.
+    pub fn template_completion(&self, template: &str) -> Option<&Arc<ToolEntry>> {
+        self.template_completions.get(template)
+    }
+
+    /// Whether anything completes arguments.
+    pub fn completes(&self) -> bool {
+        !self.prompt_completions.entries.is_empty() || !self.template_completions.entries.is_empty()
+    }
+
+    /// How things are called.
+    pub fn names(&self) -> Names {
+        self.names
+    }
+
+    /// A server's URI as agents see it.
+    pub fn outward_uri(&self, server: &ServerIdentity, uri: &str) -> String {
+        match self.names {
+            Names::Bare => uri.to_owned(),
+            Names::Prefixed => wire_uri::outward(server, uri),
+        }
     }
 
     /// The policy in force.

@@ -105,7 +105,7 @@ impl Document {
         member(&mut out, "bindings", &bindings);
         member(&mut out, "canon", &CANON);
         member(&mut out, "credential_classes", &tool.credentials());
-        member(&mut out, "method", &"tools/call");
+        member(&mut out, "method", &tool.subject().method());
         let nonce = member(&mut out, "nonce", &to_hex(&nonce));
         member(&mut out, "principal", &lineage.principal);
         member(&mut out, "registration_epoch", &tool.epoch());

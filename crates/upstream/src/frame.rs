@@ -13,6 +13,10 @@ use crate::{Era, Settings};
 /// Ids lie below 2^53, where every JSON reader agrees about integers.
 const ID_LIMIT: u64 = 1 << 53;
 
+/// What we want to hear of from a modern server.
+const LISTENED_TO: &[u8] =
+    br#""notifications":{"toolsListChanged":true,"resourcesListChanged":true,"promptsListChanged":true}"#;
+
 /// An id that nobody can guess (GOV-303) and nobody had before (PRO-68).
 pub(crate) fn fresh_id() -> u64 {
     rand::random_range(1..ID_LIMIT)
@@ -46,13 +50,8 @@ impl Frames {
 
     pub(crate) fn call(&self, call: &WireCall<'_>) -> WireFrame {
         let id = fresh_id();
-        let mut params = Vec::with_capacity(call.arguments.len() + call.name.len() + 32);
-        params.extend_from_slice(b"\"name\":");
-        write_string(&mut params, call.name);
-        params.extend_from_slice(b",\"arguments\":");
-        params.extend_from_slice(call.arguments);
-        let bytes = self.request(id, call.method, &params);
-        WireFrame { id, bytes, method: call.method.to_owned(), name: call.name.to_owned() }
+        let bytes = self.request(id, call.method, call.params);
+        WireFrame { id, bytes, method: call.method, name: call.name.map(str::to_owned) }
     }
 
     pub(crate) fn initialize(&self, id: u64) -> Bytes {
@@ -70,18 +69,18 @@ impl Frames {
         self.request(id, "server/discover", b"")
     }
 
-    pub(crate) fn list_tools(&self, id: u64, cursor: Option<&str>) -> Bytes {
+    pub(crate) fn list(&self, id: u64, method: &str, cursor: Option<&str>) -> Bytes {
         let mut params = Vec::new();
         if let Some(cursor) = cursor {
             params.extend_from_slice(b"\"cursor\":");
             write_string(&mut params, cursor);
         }
-        self.request(id, "tools/list", &params)
+        self.request(id, method, &params)
     }
 
     /// Modern: what used to be announced to everybody is announced to who asks.
     pub(crate) fn listen(&self, id: u64) -> Bytes {
-        self.request(id, "subscriptions/listen", br#""notifications":{"toolsListChanged":true}"#)
+        self.request(id, "subscriptions/listen", LISTENED_TO)
     }
 
     pub(crate) fn cancelled(id: u64) -> Bytes {
@@ -124,11 +123,11 @@ mod tests {
 
     #[test]
     fn a_call_carries_its_canonical_arguments_byte_for_byte() {
-        let arguments = br#"{"a":1e21,"b":"\u001b"}"#;
-        let call = WireCall { method: "tools/call", name: "e\"cho", arguments };
+        let params = br#""name":"e\"cho","arguments":{"a":1e21,"b":"\u001b"}"#;
+        let call = WireCall { method: "tools/call", name: Some("e\"cho"), params };
         for era in [Era::Legacy, Era::Modern] {
             let frame = Frames::new(era, &Settings::default()).call(&call);
-            assert!(frame.bytes.windows(arguments.len()).any(|part| part == arguments));
+            assert!(frame.bytes.windows(params.len()).any(|part| part == params));
             let value = read(&frame.bytes);
             assert_eq!((value["id"].as_u64(), &value["params"]["name"]), (Some(frame.id), &json!("e\"cho")));
             let version = value["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
@@ -143,9 +142,9 @@ mod tests {
             for bytes in [
                 frames.initialize(1),
                 frames.discover(2),
-                frames.list_tools(3, None),
-                frames.list_tools(4, Some("")),
-                frames.list_tools(5, Some("a\"\n")),
+                frames.list(3, "tools/list", None),
+                frames.list(4, "tools/list", Some("")),
+                frames.list(5, "tools/list", Some("a\"\n")),
                 frames.listen(7),
                 Frames::initialized(),
                 Frames::cancelled(6),

@@ -356,7 +356,12 @@ impl Inner {
                 let link = Arc::clone(self);
                 tokio::spawn(async move { timeout(COURTESY, link.tell(reply.into())).await });
             }
-            Kind::Notification { method: "notifications/tools/list_changed" } => {
+            Kind::Notification {
+                method:
+                    "notifications/tools/list_changed"
+                    | "notifications/resources/list_changed"
+                    | "notifications/prompts/list_changed",
+            } => {
                 self.events.emit(UpstreamEvent::ListChanged);
             }
             Kind::Notification { .. } => {}

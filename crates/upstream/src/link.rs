@@ -33,8 +33,8 @@ impl<'a> Exchange<'a> {
         Self {
             id: frame.id,
             bytes: &frame.bytes,
-            method: &frame.method,
-            name: Some(&frame.name),
+            method: frame.method,
+            name: frame.name.as_deref(),
             timeout: permit.timeout(),
             max_response_bytes: permit.max_response_bytes(),
         }

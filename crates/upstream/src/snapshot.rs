@@ -1,6 +1,6 @@
 //! What a server says it is and has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ use crate::{Era, UpstreamError};
 
 /// CAT-40.
 const MAX_PAGES: usize = 1_000;
-const MAX_TOOLS: usize = 20_000;
+const MAX_ITEMS: usize = 20_000;
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// What a server said when it was greeted. All texts are its own, and hostile until cleaned.
@@ -34,30 +34,38 @@ pub struct Greeting {
     pub capabilities: Box<RawValue>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Capabilities {
     #[serde(default)]
-    tools: Option<ToolCapabilities>,
+    tools: Option<Listed>,
+    #[serde(default)]
+    resources: Option<Listed>,
+    #[serde(default)]
+    prompts: Option<Listed>,
+    #[serde(default)]
+    completions: Option<serde::de::IgnoredAny>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ToolCapabilities {
+struct Listed {
     #[serde(default)]
     list_changed: bool,
 }
 
 impl Greeting {
-    fn has_tools(&self) -> bool {
-        self.tool_capabilities().is_some()
-    }
-
     pub(crate) fn announces_changes(&self) -> bool {
-        self.tool_capabilities().is_some_and(|tools| tools.list_changed)
+        let Capabilities { tools, resources, prompts, .. } = self.offered();
+        [tools, resources, prompts].iter().flatten().any(|listed| listed.list_changed)
     }
 
-    fn tool_capabilities(&self) -> Option<ToolCapabilities> {
-        serde_json::from_str::<Capabilities>(self.capabilities.get()).ok()?.tools
+    /// Whether it completes arguments. Revisions before 2025-03-26 had no word for it.
+    pub fn completes(&self) -> bool {
+        self.offered().completions.is_some() || self.protocol_version == "2024-11-05"
+    }
+
+    fn offered(&self) -> Capabilities {
+        serde_json::from_str(self.capabilities.get()).unwrap_or_default()
     }
 }
 
@@ -68,6 +76,12 @@ pub struct Snapshot {
     pub greeting: Greeting,
     /// Its tool definitions, as it wrote them, in its order (PRO-10).
     pub tools: Vec<Box<RawValue>>,
+    /// Its resources.
+    pub resources: Vec<Box<RawValue>>,
+    /// Its resource templates.
+    pub templates: Vec<Box<RawValue>>,
+    /// Its prompts.
+    pub prompts: Vec<Box<RawValue>>,
 }
 
 /// Takes a snapshot. A server that has just been greeted may still be announcing its tools, five times in a row;
@@ -86,30 +100,70 @@ pub(crate) async fn take(
     loop {
         while unsettled() && timeout(probe.settings.settle_quiet, changes.changed()).await.is_ok() {}
         changes.mark_unchanged();
-        let tools =
-            if greeting.has_tools() { list_tools(probe, link, greeting.era).await? } else { Vec::new() };
+        let offered = greeting.offered();
+        let mut snapshot = Snapshot {
+            greeting: greeting.clone(),
+            tools: Vec::new(),
+            resources: Vec::new(),
+            templates: Vec::new(),
+            prompts: Vec::new(),
+        };
+        if offered.tools.is_some() {
+            snapshot.tools = read_list(probe, link, greeting.era, &TOOLS).await?;
+        }
+        if offered.resources.is_some() {
+            snapshot.resources = listed_if_any(probe, link, greeting.era, &RESOURCES).await?;
+            snapshot.templates = listed_if_any(probe, link, greeting.era, &TEMPLATES).await?;
+        }
+        if offered.prompts.is_some() {
+            snapshot.prompts = listed_if_any(probe, link, greeting.era, &PROMPTS).await?;
+        }
         if !unsettled() || !changes.has_changed().unwrap_or(false) {
-            return Ok(Snapshot { greeting: greeting.clone(), tools });
+            return Ok(snapshot);
         }
     }
 }
 
-/// Every page of `tools/list`, within the caps of CAT-40.
-async fn list_tools(probe: Probe<'_>, link: &Link, era: Era) -> Result<Vec<Box<RawValue>>, UpstreamError> {
-    #[derive(Deserialize)]
-    struct Page {
-        tools: Vec<Box<RawValue>>,
-        #[serde(rename = "nextCursor", default)]
-        next_cursor: Option<String>,
+/// A list and the member of its result that holds it.
+struct ListOf {
+    method: &'static str,
+    member: &'static str,
+}
+
+const TOOLS: ListOf = ListOf { method: "tools/list", member: "tools" };
+const RESOURCES: ListOf = ListOf { method: "resources/list", member: "resources" };
+const TEMPLATES: ListOf = ListOf { method: "resources/templates/list", member: "resourceTemplates" };
+const PROMPTS: ListOf = ListOf { method: "prompts/list", member: "prompts" };
+
+/// A list that a server may refuse although it should have it (PRO-64): then it is empty. What is declared and not
+/// listed is refused at acceptance.
+async fn listed_if_any(
+    probe: Probe<'_>,
+    link: &Link,
+    era: Era,
+    list: &ListOf,
+) -> Result<Vec<Box<RawValue>>, UpstreamError> {
+    match read_list(probe, link, era, list).await {
+        Err(UpstreamError::Refused { .. }) => Ok(Vec::new()),
+        read => read,
     }
+}
+
+/// Every page of a list, within the caps of CAT-40.
+async fn read_list(
+    probe: Probe<'_>,
+    link: &Link,
+    era: Era,
+    list: &ListOf,
+) -> Result<Vec<Box<RawValue>>, UpstreamError> {
     let frames = Frames::new(era, probe.settings);
-    let method = "tools/list";
-    let mut tools = Vec::new();
+    let method = list.method;
+    let mut items = Vec::new();
     let mut bytes = 0;
     let mut cursors = HashSet::new();
     let mut cursor: Option<String> = None;
     for _ in 0..MAX_PAGES {
-        let frame = |id| frames.list_tools(id, cursor.as_deref());
+        let frame = |id| frames.list(id, method, cursor.as_deref());
         let text = match probe.ask(link, method, frame, probe.settings.list_timeout).await? {
             Reply::Result(text) => text,
             Reply::Error(error) => return Err(UpstreamError::Refused { method, code: error.code }),
@@ -119,13 +173,20 @@ async fn list_tools(probe: Probe<'_>, link: &Link, era: Era) -> Result<Vec<Box<R
         if bytes > MAX_BYTES {
             return Err(UpstreamError::ListTooLong { limit: MAX_BYTES, unit: "bytes" });
         }
-        let page: Page = serde_json::from_slice(&text).map_err(|_| UpstreamError::ListShape)?;
-        tools.extend(page.tools);
-        if tools.len() > MAX_TOOLS {
-            return Err(UpstreamError::ListTooLong { limit: MAX_TOOLS, unit: "tools" });
+        let mut page: HashMap<String, Box<RawValue>> =
+            serde_json::from_slice(&text).map_err(|_| UpstreamError::ListShape)?;
+        let part = page.remove(list.member).ok_or(UpstreamError::ListShape)?;
+        let part: Vec<Box<RawValue>> =
+            serde_json::from_str(part.get()).map_err(|_| UpstreamError::ListShape)?;
+        items.extend(part);
+        if items.len() > MAX_ITEMS {
+            return Err(UpstreamError::ListTooLong { limit: MAX_ITEMS, unit: list.member });
         }
         // PRO-65: an empty string is a cursor like any other.
-        let Some(next) = page.next_cursor else { return Ok(tools) };
+        let next = page.get("nextCursor").map(|raw| serde_json::from_str::<Option<String>>(raw.get()));
+        let Some(next) = next.transpose().map_err(|_| UpstreamError::ListShape)?.flatten() else {
+            return Ok(items);
+        };
         if !cursors.insert(next.clone()) {
             return Err(UpstreamError::CursorLoop);
         }

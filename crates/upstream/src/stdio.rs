@@ -263,7 +263,12 @@ impl Desk {
                 let refusal = jsonrpc::error_response::<()>(Some(id), -32601, "not available", None);
                 let _ = self.outbox.try_send(refusal.into());
             }
-            Kind::Notification { method: "notifications/tools/list_changed" } => {
+            Kind::Notification {
+                method:
+                    "notifications/tools/list_changed"
+                    | "notifications/resources/list_changed"
+                    | "notifications/prompts/list_changed",
+            } => {
                 self.events.emit(UpstreamEvent::ListChanged);
             }
             Kind::Notification { .. } => {}

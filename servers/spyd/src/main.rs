@@ -14,6 +14,7 @@
 //! | `outbox` | where answers go: lines of stdout, or the events of one HTTP response |
 //! | `spy` | one frame in: eras, cancellation, answers and the misbehaviour around them |
 //! | `tools` | what the tools do |
+//! | `offerings` | what there is besides tools: resources, prompts, completions |
 //! | `frame` | what a received text is |
 //! | `stdio`, `http` | the transports |
 //!
@@ -27,6 +28,7 @@ mod frame;
 mod frame_log;
 mod http;
 mod http_reply;
+mod offerings;
 mod outbox;
 mod revision;
 mod spy;

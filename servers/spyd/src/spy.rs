@@ -16,6 +16,7 @@ use crate::catalogue;
 use crate::control::{Control, ControlFile, Generation};
 use crate::frame::{Failure, Frame, Request};
 use crate::frame_log::FrameLog;
+use crate::offerings;
 use crate::outbox::Outbox;
 use crate::revision::{Era, MODERN, Revisions};
 use crate::tools::{self, Progress};
@@ -268,25 +269,35 @@ impl Spy {
                     let asked = request.params.get("protocolVersion").and_then(Value::as_str);
                     Ok(json!({
                         "protocolVersion": self.revisions.negotiate(asked.unwrap_or_default()),
-                        "capabilities": { "tools": { "listChanged": true } },
+                        "capabilities": offerings::capabilities(),
                         "serverInfo": server_info(control)
                     }))
                 }
                 "ping" => Ok(json!({})),
                 "tools/list" => list(request, control),
                 "tools/call" => self.call(request, control, outbox, Era::Legacy).await,
-                other => Err(Failure::unknown_method(other)),
+                other => offerings::answer(request).unwrap_or_else(|| Err(Failure::unknown_method(other))),
             },
             Era::Modern => {
                 let mut result = match request.method.as_str() {
                     "server/discover" => cacheable(json!({
                         "supportedVersions": [MODERN],
-                        "capabilities": { "tools": { "listChanged": true } }
+                        "capabilities": offerings::capabilities()
                     })),
                     "tools/list" => cacheable(list(request, control)?),
                     "tools/call" => self.call(request, control, outbox, Era::Modern).await?,
                     "subscriptions/listen" => self.subscribe(connection, request, outbox).await,
-                    other => return Err(Failure::unknown_method(other)),
+                    other => match offerings::answer(request) {
+                        Some(answer) => {
+                            let answer = answer?;
+                            if matches!(other, "prompts/get" | "completion/complete") {
+                                answer
+                            } else {
+                                cacheable(answer)
+                            }
+                        }
+                        None => return Err(Failure::unknown_method(other)),
+                    },
                 };
                 if result.get("resultType").is_none() {
                     result["resultType"] = "complete".into();

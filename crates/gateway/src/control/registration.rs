@@ -13,7 +13,7 @@ use portcullis_core::{
 use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
 use portcullis_governance::approval::State as ApprovalState;
 use portcullis_governance::boundary::Prober;
-use portcullis_governance::declaration::live::{self, Difference, LiveSurface};
+use portcullis_governance::declaration::live::{Difference, LiveSurface};
 use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Rejection, Source};
 use portcullis_governance::endpoint::{HttpEndpoint, pin_command};
@@ -222,7 +222,7 @@ impl Control {
                 isolation: record.isolation_class,
             },
             Ok(live) => {
-                let difference = live::drift(entry.declaration.live(), &live);
+                let difference = entry.declaration.drift(&live);
                 TestReport {
                     reachable: true,
                     reason: None,

@@ -21,14 +21,16 @@ use portcullis_core::Principal;
 use portcullis_core::error::{ErrorDocument, one_line};
 use portcullis_core::jsonrpc::{Message, error_response, result_response};
 use portcullis_governance::boundary::CancellationSignal;
+use portcullis_governance::registry::Names;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::access::Access;
 use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
 use crate::listing::{self, TTL_MS};
-use crate::result;
+use crate::result::{self, View};
 use crate::sealed::Seal;
+use crate::target::Target;
 use crate::world::WorldCell;
 use conversation::Conversation;
 use log_level::Level;
@@ -143,24 +145,53 @@ impl Edge {
 
     /// What one request comes to.
     async fn answer(&self, sender: &Sender, asked: &Asked<'_>, cancel: CancellationSignal) -> Answer {
-        match (asked.method, sender.era()) {
-            ("tools/call", _) => self.call(sender, asked, cancel).await,
-            ("tools/list", _) => self.list(sender, asked),
-            ("server/discover", Era::Modern) => Answer::Result(self.discover()),
-            ("ping", Era::Legacy) => Answer::Result(Bytes::from_static(b"{}")),
-            ("logging/setLevel", Era::Legacy) => set_level(sender, asked),
-            (method, _) => Answer::unknown_method(method),
+        if !self.offers(asked.method, sender.era()) {
+            return Answer::unknown_method(asked.method);
+        }
+        match asked.method {
+            "tools/call" | "resources/read" | "prompts/get" | "completion/complete" => {
+                match self.understand(sender, asked, cancel) {
+                    Ok(call) => self.governed(sender, asked.method, call).await,
+                    Err(answer) => answer,
+                }
+            }
+            "server/discover" => Answer::Result(self.discover()),
+            "ping" => Answer::Result(Bytes::from_static(b"{}")),
+            "logging/setLevel" => set_level(sender, asked),
+            _ => self.list(sender, asked),
         }
     }
 
     /// Whether a method exists for clients of an era: over modern HTTP an unknown one is 404.
     pub(crate) fn offers(&self, method: &str, era: Era) -> bool {
+        let registry = || self.world.load().registry().clone();
         match method {
             "tools/call" | "tools/list" => true,
+            "resources/list" | "resources/templates/list" | "resources/read" => {
+                let registry = registry();
+                !registry.resources().is_empty() || !registry.templates().is_empty()
+            }
+            "prompts/list" | "prompts/get" => !registry().prompts().is_empty(),
+            "completion/complete" => registry().completes(),
             "server/discover" => era == Era::Modern,
-            "initialize" | "ping" | "logging/setLevel" => era == Era::Legacy,
+            "ping" | "logging/setLevel" => era == Era::Legacy,
             _ => false,
         }
+    }
+
+    /// What declarations allow, in the words of `initialize` and `server/discover`.
+    fn capabilities(&self) -> Value {
+        let mut capabilities = json!({"tools": {}});
+        for (method, capability) in [
+            ("resources/list", "resources"),
+            ("prompts/list", "prompts"),
+            ("completion/complete", "completions"),
+        ] {
+            if self.offers(method, Era::Legacy) {
+                capabilities[capability] = json!({});
+            }
+        }
+        capabilities
     }
 
     /// A notification: some are understood, the rest is counted and forgotten.
@@ -179,37 +210,86 @@ impl Edge {
         }
     }
 
-    async fn call(&self, sender: &Sender, asked: &Asked<'_>, cancel: CancellationSignal) -> Answer {
-        let params = match asked.params.map(Params::read) {
-            Some(Ok(params)) => params,
-            _ => {
-                return Answer::invalid_params(
-                    "tools/call takes an object with the tool's name and its arguments",
-                );
-            }
-        };
-        let Some(name) = params.name else {
-            return Answer::invalid_params("tools/call needs the tool's name");
+    /// Reads what is asked for, or says what is wrong with the request.
+    fn understand(
+        &self,
+        sender: &Sender,
+        asked: &Asked<'_>,
+        cancel: CancellationSignal,
+    ) -> Result<Call, Answer> {
+        let Some(Ok(params)) = asked.params.map(Params::read) else {
+            return Err(Answer::invalid_params(&format!("{} takes an object", asked.method)));
         };
         if params.input_responses.is_some() || params.request_state.is_some() {
-            return Answer::invalid_params("no call of this tool is waiting for input");
+            return Err(Answer::invalid_params("no request of this kind is waiting for input"));
         }
-        let call = Call {
-            session: sender.conversation.session().clone(),
+        let need = |text: Option<std::borrow::Cow<'_, str>>, what: &str| {
+            let message = format!("{} needs {what}", asked.method);
+            text.map(std::borrow::Cow::into_owned).ok_or_else(|| Answer::invalid_params(&message))
+        };
+        let mut arguments = params.arguments.map(ToOwned::to_owned);
+        let target = match asked.method {
+            "tools/call" => Target::Tool(need(params.name, "the tool's name")?),
+            "prompts/get" => Target::Prompt(need(params.name, "the prompt's name")?),
+            "resources/read" => Target::Resource(need(params.uri, "the resource's uri")?),
+            _ => {
+                let params::Reference { kind, name, uri } = params.reference.unwrap_or_default();
+                arguments = params::completion_arguments(params.argument, params.context);
+                match (kind.as_deref(), name, uri) {
+                    (Some("ref/prompt"), Some(name), _) => Target::PromptArgument(name.into_owned()),
+                    (Some("ref/resource"), _, Some(uri)) => Target::TemplateVariable(uri.into_owned()),
+                    _ => {
+                        let message = "completion/complete needs ref: a ref/prompt with name or a ref/resource with uri";
+                        return Err(Answer::invalid_params(message));
+                    }
+                }
+            }
+        };
+        let session = sender.conversation.session();
+        Ok(Call {
+            session: session.clone(),
             client: sender.conversation.client().to_owned(),
             // Whoever is not the anonymous agent has proved it at the edge.
-            authenticated: sender.conversation.session().principal() != &self.principal,
+            authenticated: session.principal() != &self.principal,
             message: asked.message.clone(),
-            name: name.into_owned(),
-            arguments: params.arguments.map(ToOwned::to_owned),
+            target,
+            arguments,
             cancel,
-        };
+        })
+    }
+
+    /// Through the lifecycle, and back in the client's words.
+    async fn governed(&self, sender: &Sender, method: &str, call: Call) -> Answer {
+        let era = sender.era();
         match self.lifecycle.call(call).await {
-            Ok(Response { answered: Answered::Result(result), mark }) => {
-                Answer::Result(result::for_client(result.json(), sender.era(), &mark).into())
+            Ok(Response { answered: Answered::Result(result), entry, mark, .. }) => {
+                let registry = self.world.load().registry().clone();
+                let server = entry.tool.id().server();
+                let map = |uri: &str| registry.outward_uri(server, uri);
+                let uris: Option<&dyn Fn(&str) -> String> = match registry.names() {
+                    Names::Bare => None,
+                    Names::Prefixed => Some(&map),
+                };
+                let view = View { era, kind: entry.tool.subject().result(), mark: &mark, uris };
+                Answer::Result(result::for_client(result.json(), view).into())
             }
-            Ok(Response { answered: Answered::Failure(failure), mark }) => Answer::upstream(failure, mark),
-            Err(document) => Answer::refusal(&document, sender.era()),
+            Ok(Response { answered: Answered::Failure(mut failure), upstream, mark, .. }) => {
+                // A resource that is not there has another code in each era (PRO §1, PRO-70).
+                failure.code = match (method, upstream, era, failure.code) {
+                    ("resources/read", _, Era::Modern, -32002) => -32602,
+                    ("resources/read", portcullis_upstream::Era::Modern, Era::Legacy, -32602) => -32002,
+                    (.., code) => code,
+                };
+                Answer::upstream(failure, mark)
+            }
+            Err(document) => match Answer::refusal(&document, era, method) {
+                Answer::Error { code: -32602, message, data }
+                    if method == "resources/read" && era == Era::Legacy =>
+                {
+                    Answer::Error { code: -32002, message, data }
+                }
+                answer => answer,
+            },
         }
     }
 
@@ -223,7 +303,8 @@ impl Edge {
         };
         let world = self.world.load();
         let principal = sender.conversation.session().principal();
-        match world.tools().page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
+        let Some(list) = world.list(asked.method) else { return Answer::unknown_method(asked.method) };
+        match list.page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
             Ok(page) => Answer::Result(page),
             Err(listing::UnknownCursor) => {
                 Answer::invalid_params("unknown cursor; the list may have changed: begin again without one")
@@ -234,7 +315,7 @@ impl Edge {
     fn discover(&self) -> Bytes {
         let result = json!({
             "supportedVersions": SUPPORTED.map(Revision::as_str),
-            "capabilities": {"tools": {}},
+            "capabilities": self.capabilities(),
             "instructions": INSTRUCTIONS,
             "resultType": "complete",
             "ttlMs": TTL_MS,
@@ -251,7 +332,7 @@ impl Edge {
     pub(crate) fn initialize(&self, revision: Revision) -> Bytes {
         let result = json!({
             "protocolVersion": revision.as_str(),
-            "capabilities": {"tools": {"listChanged": false}},
+            "capabilities": self.capabilities(),
             "serverInfo": self.server_info(),
             "instructions": INSTRUCTIONS,
             "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load())},
@@ -314,11 +395,16 @@ impl Answer {
 
     /// Governance refusals are JSON-RPC errors; what the tool or its arguments got wrong is a result the model can
     /// read and act on (GOV-1601, CTX-80).
-    fn refusal(document: &ErrorDocument, era: Era) -> Self {
+    fn refusal(document: &ErrorDocument, era: Era, method: &str) -> Self {
         use portcullis_core::ErrorCode::*;
-        let for_the_model = document.governed_fault().is_none()
-            && matches!(document.error, ArgsInvalid | UpstreamError | ResultTooLarge | SchemaInvalid);
         let data = serde_json::to_value(document).expect("an error document is plain JSON");
+        // Only a tool has results that say what went wrong.
+        if method != "tools/call" && document.error == ArgsInvalid {
+            return Answer::Error { code: -32602, message: document.message.clone(), data: Some(data) };
+        }
+        let for_the_model = method == "tools/call"
+            && document.governed_fault().is_none()
+            && matches!(document.error, ArgsInvalid | UpstreamError | ResultTooLarge | SchemaInvalid);
         if !for_the_model {
             return Answer::Error {
                 code: document.rpc_code(),

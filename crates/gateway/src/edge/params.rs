@@ -24,6 +24,13 @@ pub(crate) struct Params<'a> {
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     pub(crate) request_state: Option<&'a RawValue>,
+    // Of `completion/complete`.
+    #[serde(borrow, default, rename = "ref")]
+    pub(crate) reference: Option<Reference<'a>>,
+    #[serde(borrow, default)]
+    pub(crate) argument: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) context: Option<&'a RawValue>,
     // Of `initialize`.
     #[serde(borrow, default, rename = "protocolVersion")]
     pub(crate) protocol_version: Option<Cow<'a, str>>,
@@ -32,6 +39,29 @@ pub(crate) struct Params<'a> {
     // Of `notifications/cancelled`.
     #[serde(borrow, default, rename = "requestId")]
     pub(crate) request_id: Option<&'a RawValue>,
+}
+
+/// What is to be completed.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Reference<'a> {
+    #[serde(borrow, default, rename = "type")]
+    pub(crate) kind: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) name: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) uri: Option<Cow<'a, str>>,
+}
+
+/// The arguments of a completion as one object, which its schema judges.
+pub(crate) fn completion_arguments(
+    argument: Option<&RawValue>,
+    context: Option<&RawValue>,
+) -> Option<Box<RawValue>> {
+    let members = [("argument", argument), ("context", context)];
+    let members: Vec<String> = (members.into_iter())
+        .filter_map(|(name, value)| value.map(|value| format!("\"{name}\":{}", value.get())))
+        .collect();
+    RawValue::from_string(format!("{{{}}}", members.join(","))).ok()
 }
 
 /// What the edge reads of `_meta`.

@@ -23,6 +23,7 @@ fn tool(input: &Value, output: Option<&Value>) -> Arc<ToolSpec> {
             "1.0".parse().unwrap(),
             declaration,
         ),
+        result: portcullis_gauntlet::ResultKind::Tool,
         input: CompiledSchema::compile(input, SchemaRole::Input).unwrap(),
         output: output.map(|schema| CompiledSchema::compile(schema, SchemaRole::Output).unwrap()),
         max_request_bytes: 64 * 1024,

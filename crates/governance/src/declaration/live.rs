@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::Declaration;
 
 /// What a probe found.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LiveSurface {
     /// The protocol revision agreed on.
     pub protocol_version: String,
@@ -20,12 +20,24 @@ pub struct LiveSurface {
     pub server_version: Option<String>,
     /// Its tools, in its own order, all pages.
     pub tools: Vec<LiveTool>,
+    /// Its resources, by URI.
+    #[serde(default)]
+    pub resources: Vec<LiveTool>,
+    /// Its resource templates, by template.
+    #[serde(default)]
+    pub templates: Vec<LiveTool>,
+    /// Its prompts, by name.
+    #[serde(default)]
+    pub prompts: Vec<LiveTool>,
+    /// Whether it completes arguments.
+    #[serde(default)]
+    pub completions: bool,
 }
 
-/// One tool as the server lists it.
+/// One tool, resource, template or prompt as the server lists it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LiveTool {
-    /// The name; hostile until compared with a declared one.
+    /// The name, or the URI; hostile until compared with a declared one.
     pub name: String,
     /// The whole definition, byte for byte.
     pub definition: Box<RawValue>,
@@ -33,7 +45,7 @@ pub struct LiveTool {
 
 /// A definition could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("tool {index} of the server's list is malformed: {problem}")]
+#[error("item {index} of a list of the server's is malformed: {problem}")]
 pub struct MalformedTool {
     index: usize,
     problem: &'static str,
@@ -80,6 +92,16 @@ impl LiveTool {
         let named: Named = serde_json::from_str(definition.get())
             .map_err(|_| MalformedTool { index, problem: "not an object with one string `name`" })?;
         Ok(Self { name: named.name, definition: definition.to_owned() })
+    }
+
+    /// Reads one entry of a list whose items are known by another member: `uri`, `uriTemplate`.
+    pub fn keyed(index: usize, key: &'static str, definition: &RawValue) -> Result<Self, MalformedTool> {
+        let members: std::collections::HashMap<String, Value> = serde_json::from_str(definition.get())
+            .map_err(|_| MalformedTool { index, problem: "not an object" })?;
+        match members.get(key) {
+            Some(Value::String(name)) => Ok(Self { name: name.clone(), definition: definition.to_owned() }),
+            _ => Err(MalformedTool { index, problem: "its uri or template is not a string" }),
+        }
     }
 
     /// Digest of the definition, whatever the spacing and key order.
@@ -150,7 +172,44 @@ pub fn compare(declaration: &Declaration, live: &LiveSurface) -> Difference {
             changed("description");
         }
     }
+    // What is listed besides is not offered and does no harm: lists of resources are data, not surface.
+    for declared in declaration.body.resources.iter().filter_map(|resource| resource.uri.as_ref()) {
+        if !live.resources.iter().any(|found| found.name == *declared) {
+            difference.removed.push(format!("resource {declared}"));
+        }
+    }
+    for declared in &declaration.body.prompts {
+        let name = declared.name.as_str();
+        match live.prompts.iter().find(|found| found.name == name) {
+            None => difference.removed.push(format!("prompt {name}")),
+            Some(found) if !same_arguments(&declared.arguments, &found.definition) => {
+                difference.changed.push(Changed { tool: format!("prompt {name}"), field: "arguments" });
+            }
+            Some(_) => {}
+        }
+    }
     difference
+}
+
+/// Whether a prompt takes what was declared: the same names, and the same of them required.
+fn same_arguments(declared: &[super::PromptArgument], definition: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Prompt {
+        #[serde(default)]
+        arguments: Vec<Argument>,
+    }
+    #[derive(Deserialize)]
+    struct Argument {
+        name: String,
+        #[serde(default)]
+        required: bool,
+    }
+    let Ok(found) = serde_json::from_str::<Prompt>(definition.get()) else { return false };
+    let mut found: Vec<_> = found.arguments.iter().map(|arg| (arg.name.as_str(), arg.required)).collect();
+    let mut declared: Vec<_> = declared.iter().map(|arg| (arg.name.as_str(), arg.required)).collect();
+    found.sort_unstable();
+    declared.sort_unstable();
+    found == declared
 }
 
 /// Holds a later probe against the accepted one: any difference is drift (GOV-501).

@@ -6,6 +6,7 @@
 //! [`live::compare`] holds it against what the server lists. Only what passed all three becomes an
 //! [`crate::accepted::AcceptedDeclaration`].
 
+mod items;
 pub mod live;
 mod locate;
 mod parse;
@@ -412,6 +413,8 @@ pub struct ResourceClause {
     pub unbound: bool,
     pub credentials: Vec<String>,
     pub failure_modes: Vec<FailureMode>,
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 /// One prompt.
@@ -426,6 +429,8 @@ pub struct PromptClause {
     pub scopes: Vec<ScopeName>,
     pub credentials: Vec<String>,
     pub failure_modes: Vec<FailureMode>,
+    #[serde(default)]
+    pub limits: Limits,
 }
 
 /// One argument of a prompt.

@@ -37,6 +37,16 @@ pub fn check(declaration: &Declaration, file: &str, expect: &Expectations<'_>) -
     for (index, tool) in declaration.body.tools.iter().enumerate() {
         checker.tool(index, tool);
     }
+    for (index, resource) in declaration.body.resources.iter().enumerate() {
+        let at = format!("/resources/{index}");
+        match resource.subject() {
+            Ok(subject) => checker.item(&at, &resource.as_tool(&subject)),
+            Err(problem) => checker.reject(6, &at, problem),
+        }
+    }
+    for (index, prompt) in declaration.body.prompts.iter().enumerate() {
+        checker.item(&format!("/prompts/{index}"), &prompt.as_tool());
+    }
     checker.unique_names();
     checker.every_scope_used();
     if checker.found.is_empty() { Ok(()) } else { Err(checker.found) }
@@ -130,10 +140,15 @@ impl Checker<'_> {
         if tool.name.as_str().starts_with("portcullis_") {
             self.reject(3, &format!("{at}/name"), "the prefix portcullis_ is reserved");
         }
-        self.limits(&at, tool);
-        self.classes(&at, tool);
-        self.schemas(&at, tool);
-        self.bindings(&at, tool);
+        self.item(&at, tool);
+    }
+
+    /// What holds for tools, and for resources and prompts seen as such.
+    fn item(&mut self, at: &str, tool: &ToolClause) {
+        self.limits(at, tool);
+        self.classes(at, tool);
+        self.schemas(at, tool);
+        self.bindings(at, tool);
         if !tool.credentials.is_empty() {
             let message = "needs a credential broker, which this build does not have; leave the tool out";
             self.reject(9, &format!("{at}/credentials"), message);
@@ -256,6 +271,19 @@ impl Checker<'_> {
         for (index, tool) in self.declaration.body.tools.iter().enumerate() {
             if !seen.insert(&tool.name) {
                 self.reject(3, &format!("/tools/{index}/name"), "is declared twice");
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for (index, resource) in self.declaration.body.resources.iter().enumerate() {
+            let place = resource.uri.as_ref().or(resource.uri_template.as_ref());
+            if !seen.insert(resource.name.as_str()) || !seen.insert(place.map_or("", String::as_str)) {
+                self.reject(3, &format!("/resources/{index}/name"), "is declared twice");
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for (index, prompt) in self.declaration.body.prompts.iter().enumerate() {
+            if !seen.insert(&prompt.name) {
+                self.reject(3, &format!("/prompts/{index}/name"), "is declared twice");
             }
         }
     }

@@ -57,6 +57,7 @@ fn surface(tools: &[String]) -> LiveSurface {
         server_name: None,
         server_version: Some("2.3.1".into()),
         tools: tools.iter().enumerate().map(read).collect(),
+        ..LiveSurface::default()
     }
 }
 

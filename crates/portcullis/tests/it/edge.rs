@@ -39,7 +39,7 @@ fn a_legacy_client_gets_a_session_and_governed_calls() {
     assert_eq!(tools["result"]["tools"].as_array().unwrap().len(), 9, "{tools}");
     assert!(tools["result"].get("resultType").is_none() && tools["result"].get("ttlMs").is_none());
     assert_eq!(tools["result"]["_meta"]["io.portcullis/servers"]["spy"]["status"], "ok");
-    assert_eq!(ask("resources/list", json!({})).json()["error"]["code"], -32601);
+    assert_eq!(ask("resources/subscribe", json!({"uri": "x:y"})).json()["error"]["code"], -32601);
     let called = std::thread::scope(|scope| {
         let call =
             scope.spawn(|| ask("tools/call", json!({"name": "spy__echo", "arguments": {"text": "x"}})));

@@ -30,7 +30,11 @@ fn twenty_five_pairs_list_call_and_fail_alike() {
         let agent = Agent::open(&daemon, client);
         let outcomes = &agent.hello["_meta"]["io.portcullis/servers"];
         for server in REVISIONS {
-            assert_eq!(outcomes[format!("spy-{server}")], json!({"status": "ok", "tools": 9}), "{outcomes}");
+            assert_eq!(
+                outcomes[format!("spy-{server}")],
+                json!({"status": "ok", "tools": 9, "resources": 2, "prompts": 1}),
+                "{outcomes}"
+            );
         }
         let list = agent.result("tools/list", json!({}));
         assert_eq!(list["tools"].as_array().unwrap().len(), 45);
@@ -51,6 +55,7 @@ fn twenty_five_pairs_list_call_and_fail_alike() {
             assert!(error["error"]["data"]["io.portcullis/call"]["event"].is_string(), "{pair}: {error}");
             let unknown = agent.call(&tool(server, "nothing"), json!({}));
             assert_eq!(unknown["error"]["code"], -32602, "{pair}: {unknown}");
+            read_prompt_and_complete(&agent, server);
         }
     }
     drop(operator);
@@ -59,6 +64,107 @@ fn twenty_five_pairs_list_call_and_fail_alike() {
         assert_eq!(spy.calls(), 15, "each call reached its own server once");
     }
     home.verify();
+}
+
+/// Resources, prompts and completions of one pair (PRO-12, PRO §1, PRO §4).
+fn read_prompt_and_complete(agent: &Agent, server: &str) {
+    let pair = format!("client {}, server {server}", agent.revision);
+    let readme = format!("portcullis://spy-{server}/spy%3A%2F%2Freadme");
+    let read = agent.result("resources/read", json!({"uri": readme}));
+    assert_eq!(read["contents"][0]["uri"], readme.as_str(), "{pair}: {read}");
+    assert_eq!(read["contents"][0]["text"], "Read me.");
+    assert_eq!(read.get("cacheScope").is_some(), agent.is_modern(), "{pair}: {read}");
+    let template = format!("portcullis://spy-{server}/spy://item/{{id}}");
+    let item = agent.result("resources/read", json!({"uri": template.replace("{id}", "a%20b")}));
+    assert_eq!(item["contents"][0]["text"], "item a%20b", "what the client wrote is what the server got");
+    // A resource that is not there, for the server or for us, has its era's code.
+    let absent = if agent.is_modern() { -32602 } else { -32002 };
+    for uri in [
+        template.replace("{id}", "missing"),
+        template.replace("{id}", "a/b"),
+        format!("portcullis://spy-{server}/spy%3A%2F%2Fhidden"),
+        "portcullis://nowhere/spy%3A%2F%2Freadme".into(),
+        "spy://readme".into(),
+        "file:///etc/passwd".into(),
+    ] {
+        let answer = agent.ask("resources/read", json!({"uri": uri}));
+        assert_eq!(answer["error"]["code"], absent, "{pair} {uri}: {answer}");
+    }
+    let name = format!("spy-{server}__greet");
+    let prompt = agent.result("prompts/get", json!({"name": name, "arguments": {"whom": "Ada"}}));
+    assert_eq!(prompt["messages"][0]["content"]["text"], "Greet Ada.");
+    assert_eq!(prompt["messages"][1]["content"]["uri"], readme.as_str(), "a link can be followed");
+    let missing = agent.ask("prompts/get", json!({"name": name, "arguments": {}}));
+    assert_eq!(missing["error"]["code"], -32602, "{pair}: {missing}");
+    for reference in
+        [json!({"type": "ref/prompt", "name": name}), json!({"type": "ref/resource", "uri": template})]
+    {
+        let argument = if reference["name"].is_string() { "whom" } else { "id" };
+        let params = json!({"ref": reference, "argument": {"name": argument, "value": "al"}});
+        let completed = agent.result("completion/complete", params);
+        assert_eq!(completed["completion"]["values"], json!(["alice", "alfred"]), "{pair}");
+        let params = json!({"ref": reference, "argument": {"name": "nonsense", "value": "al"}});
+        assert_eq!(agent.ask("completion/complete", params)["error"]["code"], -32602, "{pair}");
+    }
+}
+
+#[test]
+fn resources_prompts_and_templates_are_listed_as_declared_under_names_of_ours() {
+    // PRO-10, PRO-12, GOV-401
+    let (home, spies) = five_servers();
+    let daemon = home.serve();
+    for revision in REVISIONS {
+        let agent = Agent::open(&daemon, revision);
+        for capability in ["tools", "resources", "prompts", "completions"] {
+            assert!(agent.hello["capabilities"][capability].is_object(), "{revision} {capability}");
+        }
+        let list = agent.result("resources/list", json!({}));
+        let resources = list["resources"].as_array().unwrap();
+        let uris: Vec<&str> = resources.iter().map(|item| item["uri"].as_str().unwrap()).collect();
+        assert_eq!(uris.len(), 10, "two of each server, and none that is not declared: {uris:?}");
+        assert!(uris.contains(&"portcullis://spy-2025-03-26/spy%3A%2F%2Freadme"), "{uris:?}");
+        assert!(uris.contains(&"portcullis://spy-2025-03-26/spy%3A%2F%2Fitem%2F1"), "{uris:?}");
+        assert_eq!(resources[0]["x-own"], json!([1, 2]), "unknown members stay");
+        let templates = agent.result("resources/templates/list", json!({}));
+        assert_eq!(
+            templates["resourceTemplates"][0]["uriTemplate"],
+            "portcullis://spy-2024-11-05/spy://item/{id}"
+        );
+        let prompts = agent.result("prompts/list", json!({}));
+        assert_eq!(prompts["prompts"][4]["name"], "spy-2026-07-28__greet");
+    }
+    daemon.stop();
+    for spy in &spies {
+        assert!(spy.frames("resources/read").is_empty() && spy.frames("prompts/get").is_empty());
+    }
+}
+
+#[test]
+fn one_server_may_keep_its_own_names_and_only_one() {
+    // PRO-65
+    let home = Home::new("[policy]\npreset = \"observe\"\n[gateway]\nnames = \"bare\"\n");
+    let spy = Spy::speaking(&home, "spy-one", "2025-11-25");
+    spy.register(&home);
+    let other = Spy::speaking(&home, "spy-two", "2025-11-25");
+    let file = home.beside("two.yaml");
+    std::fs::write(&file, other.declaration()).unwrap();
+    let args = other.add_args(&file);
+    let (code, error) = home.fails(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!((code, &error["code"], &error["field"]), (1, &json!("CONFLICT"), &json!("gateway.names")));
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    assert_eq!(agent.call("echo", json!({"text": "x"}))["result"]["structuredContent"]["text"], "x");
+    let read = agent.result("resources/read", json!({"uri": "spy://item/7"}));
+    assert_eq!(
+        read["contents"][0],
+        json!({"uri": "spy://item/7", "mimeType": "text/plain", "text": "item 7"})
+    );
+    assert_eq!(
+        agent.result("prompts/get", json!({"name": "greet", "arguments": {"whom": "x"}}))["messages"][1]["content"]
+            ["uri"],
+        "spy://readme"
+    );
 }
 
 #[test]

@@ -158,14 +158,14 @@ impl Default for Ask {
 
 impl Ask {
     pub(crate) async fn call(self, live: &Live, tool: &str, arguments: &Value) -> Outcome {
-        let arguments = arguments.to_string();
-        let call = WireCall { method: "tools/call", name: tool, arguments: arguments.as_bytes() };
+        let params = format!(r#""name":{},"arguments":{arguments}"#, serde_json::json!(tool));
+        let call = WireCall { method: "tools/call", name: Some(tool), params: params.as_bytes() };
         let frame = live.frame(&call);
         let exchange = Exchange {
             id: frame.id,
             bytes: &frame.bytes,
-            method: &frame.method,
-            name: Some(&frame.name),
+            method: frame.method,
+            name: frame.name.as_deref(),
             timeout: self.timeout,
             max_response_bytes: self.max,
         };
