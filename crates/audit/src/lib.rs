@@ -18,9 +18,9 @@
 //! | `evidence`, `seal`, `keys`, `pack` | evidence: its words, sealing it, the keys, the files it lies in |
 //! | `tree`, `tile`, `note`, `signer`, `publisher`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
 //! | `layout`, `description`, `files` | the folder, its lock, and files that are private and really written |
-//! | `read`, `verify` | for everybody else: reading a log, and checking it |
+//! | `read`, `merged`, `verify`, `invariants` | for everybody else: reading a log, and checking it and what it says |
 //!
-//! What this crate does not do: it does not decide, and it does not know what events mean. It does not search;
+//! What this crate does not do: it does not decide, and but for `invariants` it does not know what events mean. It does not search;
 //! an index would be another projection. It has no function that changes or removes a record.
 //!
 //! # Invariants
@@ -43,9 +43,11 @@ mod export;
 mod files;
 mod filling;
 mod frame;
+mod invariants;
 mod keys;
 mod layout;
 mod log;
+mod merged;
 mod note;
 mod pack;
 mod proof;
@@ -66,6 +68,7 @@ pub use event::Event;
 pub use event_name::{EventName, UnknownEvent};
 pub use evidence::{EvidenceRef, KeyName, KeyNameError, RetentionClass, Role};
 pub use export::{Exported, export};
+pub use invariants::{Verdict, Violation, check_invariants};
 pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
 pub use note::{Checkpoint, NoteError, NoteKey, NoteSignature, SignedCheckpoint};
 pub use proof::{Proof, prove, prove_growth};

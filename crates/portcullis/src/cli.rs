@@ -349,6 +349,9 @@ pub(crate) struct VerifyArgs {
     /// A checkpoint that was kept elsewhere; repeat for several
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Vec<PathBuf>,
+    /// Also check what the records say: that nothing happened that was not allowed to
+    #[arg(long)]
+    pub(crate) invariants: bool,
     /// The key that must have signed the checkpoints, or a file with it [default: those the log names]
     #[arg(long, value_name = "KEY")]
     pub(crate) vkey: Option<String>,
@@ -398,6 +401,12 @@ pub(crate) struct LogArgs {
     /// At most this many, the newest
     #[arg(long, default_value_t = 50)]
     pub(crate) limit: usize,
+    /// Leave out this many of the newest
+    #[arg(long, default_value_t = 0)]
+    pub(crate) offset: usize,
+    /// Go on with what comes, until interrupted
+    #[arg(long, conflicts_with = "offset")]
+    pub(crate) follow: bool,
     /// An audit folder [default: that of the home folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

@@ -25,6 +25,11 @@ impl Output {
         Self { format: cli.global.output, quiet: cli.global.quiet, colour }
     }
 
+    /// The same in another format.
+    pub(crate) fn with_format(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
     /// A result: JSON as it is, or the text made for people.
     pub(crate) fn result(&self, value: &Value, text: impl FnOnce(&Value) -> String) {
         let rendered = match (self.format, value) {

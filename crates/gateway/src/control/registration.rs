@@ -24,7 +24,7 @@ use portcullis_governance::record::{
 use portcullis_governance::registry::Names;
 use portcullis_upstream::{Endpoint, probe_once};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Control, ControlError, State};
 use crate::upstreams::surface;
@@ -443,9 +443,16 @@ fn registration_events(
     let registered =
         Event::new(EventName::ServerRegistered, &actor).epoch(epoch).data(json!({"record": record}));
     let probe = serde_json::to_vec(accepted.live()).expect("a surface is plain JSON");
+    // AUD-51: what each tool may do, for who checks the log without the keys of the evidence.
+    let tools: serde_json::Map<String, Value> = (accepted.tools().iter())
+        .map(|tool| {
+            let accepted = json!({"scopes": tool.scopes(), "side_effects": tool.side_effects()});
+            (tool.id().item().name().to_owned(), accepted)
+        })
+        .collect();
     let accepted = Event::new(EventName::DeclarationAccepted, &actor)
         .epoch(epoch)
-        .data(json!({"epoch": epoch, "server": server, "version": version}))
+        .data(json!({"epoch": epoch, "server": server, "tools": tools, "version": version}))
         .evidence(Role::Declaration, RetentionClass::Hold, Bytes::copy_from_slice(accepted.document()))
         .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe));
     vec![submitted, registered, accepted]

@@ -7,6 +7,7 @@ mod commands;
 mod crash;
 mod denial;
 mod edge;
+mod invariants;
 mod issuer;
 mod restart;
 mod revisions;

@@ -163,7 +163,7 @@ fn end(own: &[&Record]) -> Value {
     }
     let Some(newest) = own.last() else { return Value::Null };
     match of(E::PolicyEvaluated) {
-        Some(decided) if decided.data["decision"] == "denied" => told("denied by policy", decided),
+        Some(decided) if decided.data["decision"] == "deny" => told("denied by policy", decided),
         _ if of(E::ApprovalRequested).is_some() || of(E::ApprovalDetermined).is_some() => {
             told("not sent: no operator approved it in time, or one denied it", newest)
         }
