@@ -16,6 +16,7 @@
 //! | `sealed` | opaque texts that clients carry for us |
 //! | [`projector`] | state in the store, following the log |
 //! | [`recovery`] | what a crash left open |
+//! | [`cassette`], [`replay`] | recorded results, and calls answered from them |
 //!
 //! It deliberately holds no policy of its own and knows nothing of command lines or configuration files.
 //!
@@ -27,12 +28,14 @@
 //! - Nothing is broadcast: an answer goes to the one request it answers.
 
 pub mod access;
+pub mod cassette;
 pub mod control;
 pub mod edge;
 pub mod lifecycle;
 mod listing;
 pub mod projector;
 pub mod recovery;
+pub mod replay;
 pub mod result;
 mod sealed;
 pub mod target;

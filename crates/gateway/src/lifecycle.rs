@@ -45,6 +45,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::replay::Replaying;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
 use crate::world::{World, WorldCell};
@@ -60,6 +61,8 @@ pub struct Lifecycle {
     pub(crate) boundary: Boundary,
     pub(crate) fingerprint_key: Secret<[u8; 32]>,
     pub(crate) approval_wait: Duration,
+    /// Calls are answered from here instead of being made, if the operator said so.
+    pub(crate) replaying: Option<Replaying>,
     /// Held from asking for an approval until it is in the book, so that equal requests join one.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
@@ -130,14 +133,14 @@ pub struct UpstreamFailure {
 }
 
 /// Step 1's product: a proposal about something that exists, with its trail open.
-struct Proposal {
+pub(crate) struct Proposal {
     id: ProposalId,
     world: Arc<World>,
     entry: Arc<ToolEntry>,
     /// What was in the name itself, where the name holds the arguments.
     arguments: Option<Box<RawValue>>,
-    trail: Trail,
-    lineage: portcullis_core::Lineage,
+    pub(crate) trail: Trail,
+    pub(crate) lineage: portcullis_core::Lineage,
     log: LogId,
 }
 
@@ -157,6 +160,9 @@ impl Lifecycle {
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
         let permit = self.issue(authorised, entry, call, proposal);
+        if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
+            return self.replay(replaying, permit, request, entry, call, proposal).await;
+        }
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;
         self.release(sealed, channel.greeting().era, entry, proposal).await
@@ -492,6 +498,19 @@ impl Lifecycle {
                 // The effect happened; whether it is on record is unknown, and so is the outcome (AUD-3).
                 blocked(path, &reason).with("outcome", "unknown")
             })?;
+        self.answer(released, seq, upstream, entry, proposal)
+    }
+
+    /// What is on record, as record `seq`, is shown if it is what was declared.
+    pub(crate) fn answer(
+        &self,
+        released: ReleasedResponse,
+        seq: u64,
+        upstream: portcullis_upstream::Era,
+        entry: &ToolEntry,
+        proposal: &mut Proposal,
+    ) -> Result<Response, ErrorDocument> {
+        let path = entry.tool.id().short();
         let event = format!("{}/{seq}", proposal.log);
         let mark = json!({"event": event, "proposal_id": proposal.id});
         let respond = |answered, proposal: &Proposal| Response {
@@ -543,7 +562,7 @@ fn parse_arguments(arguments: Option<&RawValue>, entry: &ToolEntry) -> Result<Ar
 }
 
 /// MP-FH-010. The reason names files of ours: it is for the operator, not for the agent.
-fn blocked(path: &str, reason: &str) -> ErrorDocument {
+pub(crate) fn blocked(path: &str, reason: &str) -> ErrorDocument {
     tracing::error!(reason, "calls are blocked: evidence cannot be made durable");
     let message = "evidence cannot be made durable, so nothing is done; the operator finds the cause in the gateway's log";
     ErrorDocument::fault(Fault::Audit, path, message)

@@ -61,6 +61,8 @@ fn follow(open: &mut BTreeMap<PermitId, bool>, record: &Record) {
         | EventName::ExecutionIndeterminate
         | EventName::ExecutionCancelled
         | EventName::ExecutionDenied
+        | EventName::ReplayHit
+        | EventName::ReplayMiss
         | EventName::PermitInvalidated
         | EventName::PermitExpired
         | EventName::PermitRevoked => {

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use crate::binding::Binding;
 use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
-use crate::declaration::{Declaration, Idempotency, Rejection, SideEffect, ToolClause};
+use crate::declaration::{Declaration, Idempotency, Rejection, Replay, SideEffect, ToolClause};
 use crate::subject::Subject;
 
 /// A declaration that passed every rule of GOV-403 against a live server.
@@ -44,6 +44,7 @@ pub struct AcceptedTool {
     bound: bool,
     idempotency: Idempotency,
     timeout: Duration,
+    replay: Replay,
     definition: Box<RawValue>,
     subject: Subject,
 }
@@ -284,6 +285,7 @@ impl AcceptedTool {
             bound: !clause.unbound,
             idempotency: clause.idempotency,
             timeout: clause.limits.timeout.0,
+            replay: clause.replay,
             definition: definition.to_owned(),
             subject,
         }))
@@ -342,6 +344,11 @@ impl AcceptedTool {
     /// How long one call may take.
     pub fn timeout(&self) -> Duration {
         self.timeout
+    }
+
+    /// What replay does with it (AUD-70).
+    pub fn replay(&self) -> Replay {
+        self.replay
     }
 
     /// The definition as the server lists it, byte for byte.

@@ -408,6 +408,28 @@ impl Boundary {
         Ok(ValidatedPermit { facts, frame, _intent: IntentReceipt { _receipt: receipt } })
     }
 
+    /// Step 8 of a call that will be answered from a record (AUD-73): the same eight checks, and no intent, because
+    /// nothing is going to leave.
+    pub fn rehearse(
+        &self,
+        permit: Permit,
+        request: &CanonicalRequest,
+        now: Now<'_>,
+        trail: &mut Trail,
+    ) -> Result<PermitId, Denied> {
+        let permit_id = permit.id();
+        if let Err(check) = self.check(&permit, request, &now, &now.registry.current()) {
+            trail.note(EventName::ExecutionDenied, json!({"check": check.as_str(), "permit_id": permit_id}));
+            trail.flush()?;
+            return Err(Denied::Check(check));
+        }
+        trail.note(EventName::PermitValidated, OfPermit { permit_id });
+        if let Some(claim) = permit.into_claim() {
+            claim.spend();
+        }
+        Ok(permit_id)
+    }
+
     fn check(
         &self,
         permit: &Permit,

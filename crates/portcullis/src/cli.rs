@@ -104,6 +104,9 @@ pub(crate) struct ServeArgs {
     /// Serve one agent on stdin and stdout; uses the running gateway if there is one
     #[arg(long)]
     pub(crate) stdio: bool,
+    /// Answer calls from this cassette instead of making them; policy, approvals and permits apply as always
+    #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
+    pub(crate) replay: Option<PathBuf>,
     /// Write `{"mcp": URL, "pid": N}` to this file once agents can connect
     #[arg(long, value_name = "FILE")]
     pub(crate) ready_file: Option<PathBuf>,
@@ -306,14 +309,34 @@ was kept elsewhere tells: give it with --checkpoint. Exit codes: 0 whole, 1 not,
     /// Print one record; with --proof the proof that it is in the log, with --evidence the exact bytes behind it
     Show(ShowArgs),
     /// Write the log, or a part of it, to a folder that others can check with their own tools
+    ///
+    /// With --cassette: the recorded results, to be played with `portcullis serve --replay`.
     Export(ExportArgs),
+    /// Drive a recorded session through today's rules again, or through other policies; nothing is called
+    #[command(after_help = "Exit codes: 0 nothing would be different, 1 something would.")]
+    Replay(ReplayArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The session
+    pub(crate) session: String,
+    /// A folder of `*.cedar` files to use in place of the configured ones
+    #[arg(long, value_name = "DIR")]
+    pub(crate) policy: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
     /// The folder; it must be new or empty
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "cassette")]
+    pub(crate) out: Option<PathBuf>,
+    /// A new file for the recorded results. It holds what servers answered, unsealed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cassette: Option<PathBuf>,
+    /// Only the results of this session (with --cassette)
+    #[arg(long, requires = "cassette")]
+    pub(crate) session: Option<String>,
     /// The first record
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     pub(crate) from: u64,

@@ -271,7 +271,7 @@ fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("/")).join(path)
 }
 
-fn read_policies(dir: &Path) -> Result<Vec<PolicyFile>, Failure> {
+pub(crate) fn read_policies(dir: &Path) -> Result<Vec<PolicyFile>, Failure> {
     let fail = |error: std::io::Error| Failure::field("policy.dir", format!("{}: {error}", dir.display()));
     let mut paths: Vec<PathBuf> = std::fs::read_dir(dir)
         .map_err(fail)?

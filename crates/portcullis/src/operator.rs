@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity};
+use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_gateway::control::{Registration, told_to_stop};
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
+use portcullis_governance::policy::PolicyFile;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -45,6 +46,8 @@ pub(crate) enum Request {
     KeyRevoke { agent: String, reason: String },
     AuditExport { out: PathBuf, from: u64, to: Option<u64> },
     AuditEvidence { seqs: Vec<u64>, reason: String },
+    AuditCassette { out: PathBuf, session: Option<String> },
+    AuditReplay { session: String, policies: Option<Vec<PolicyFile>> },
 }
 
 type Answer = Result<Value, Failure>;
@@ -201,6 +204,13 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         Request::AuditEvidence { seqs, reason } => {
             json!(control.read_evidence(operator, seqs, reason).await?)
         }
+        Request::AuditCassette { out, session: wanted } => {
+            let wanted = wanted.as_deref().map(session).transpose()?;
+            json!({"entries": control.record_cassette(operator, wanted, out.clone()).await?})
+        }
+        Request::AuditReplay { session: wanted, policies } => {
+            json!(control.replay_session(operator, session(wanted)?, policies.clone()).await?)
+        }
         Request::KeyCreate { agent, grants, lifetime } => {
             let (key, kept) = control.create_key(operator, agent, grants.clone(), *lifetime).await?;
             let mut created = json!(kept);
@@ -218,6 +228,10 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
 
 fn server(name: &str) -> Result<ServerIdentity, Failure> {
     name.parse().map_err(|error: portcullis_core::NameError| Failure::field("name", error.to_string()))
+}
+
+fn session(id: &str) -> Result<SessionId, Failure> {
+    id.parse().map_err(|error: portcullis_core::id::IdError| Failure::field("session", error.to_string()))
 }
 
 fn approval(id: &str) -> Result<ApprovalId, Failure> {

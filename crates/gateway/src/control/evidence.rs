@@ -109,7 +109,7 @@ fn find(dir: &Path, seqs: &[u64]) -> Result<Vec<Record>, AuditError> {
 }
 
 /// Reads files where nothing else waits for the thread.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, AuditError> + Send + 'static,
 ) -> Result<T, ControlError> {
     let done = tokio::task::spawn_blocking(work).await;

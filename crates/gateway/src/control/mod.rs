@@ -7,6 +7,7 @@ mod approvals;
 mod evidence;
 mod keys;
 mod registration;
+mod replay;
 mod start;
 mod watch;
 
@@ -31,6 +32,7 @@ use crate::world::{World, WorldCell};
 
 pub use evidence::Piece;
 pub use registration::{Registration, Target, TestReport};
+pub use replay::Replayed;
 pub use start::Gateway;
 
 /// How a gateway is set up.
@@ -52,6 +54,8 @@ pub struct GatewayOptions {
     pub segment_bytes: u64,
     /// How else the audit log is kept.
     pub audit: AuditSettings,
+    /// Answer calls from this cassette instead of making them (AUD-70).
+    pub replay: Option<PathBuf>,
     /// Who agents are that prove nothing.
     pub principal: Principal,
     /// How agents name what servers offer.
@@ -83,6 +87,7 @@ impl GatewayOptions {
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
             audit: AuditSettings::default(),
+            replay: None,
             principal: Principal::agent("local").expect("a plain name"),
             names: Names::default(),
             access: AccessOptions::default(),

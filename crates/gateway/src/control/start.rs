@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role};
 use portcullis_core::clock::Governed;
-use portcullis_core::{Actor, Clock, ErrorCode, PolicyVersion, Secret, ServerIdentity, SystemClock};
+use portcullis_core::{Actor, Clock, ErrorCode, EventId, PolicyVersion, Secret, ServerIdentity, SystemClock};
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::approval::{Approval, Book, State as ApprovalState};
 use portcullis_governance::boundary::{Boundary, Prober};
@@ -28,10 +28,12 @@ use tokio::task::JoinHandle;
 use super::{Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
+use crate::cassette::Cassette;
 use crate::edge::Edge;
 use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
+use crate::replay::Replaying;
 use crate::upstreams::Upstream;
 use crate::world::WorldCell;
 
@@ -78,8 +80,11 @@ impl Gateway {
         let state = restore_servers(&store, policy, options.names, &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
-        let started = Event::new(EventName::SystemStarted, &Actor::system())
-            .data(json!({"mode": options.mode, "pid": std::process::id(), "version": options.version}));
+        let replaying = open_cassette(&options, &*clock)?;
+        let replay = replaying.as_ref().map(|replaying| replaying.cassette.sha256());
+        let started = Event::new(EventName::SystemStarted, &Actor::system()).data(json!({
+            "mode": options.mode, "pid": std::process::id(), "replay": replay, "version": options.version,
+        }));
         let receipt = log.commit(vec![started]).await?;
         // A hint for the next start, which reads the log from here on; losing it only costs time.
         let _ = fs::write(options.home.join("state/started"), receipt.seq.to_string());
@@ -97,6 +102,7 @@ impl Gateway {
             mint,
             fingerprint_key: fingerprint_key(&options.home).map_err(unusable_home)?,
             approval_wait: options.approval_wait,
+            replaying,
             asking: tokio::sync::Mutex::default(),
             violations,
         });
@@ -195,6 +201,14 @@ async fn open_store(home: &Path, log: &AuditLog) -> Result<Arc<Store>, ControlEr
         Store::open(&home.join("state/state.db")).await.map_err(|error| internal(error.to_string()))?;
     projector::catch_up(log, &store, log.dir()).await.map_err(|error| internal(error.to_string()))?;
     Ok(Arc::new(store))
+}
+
+/// AUD-70: only the operator, by starting the gateway so, makes it answer from a cassette.
+fn open_cassette(options: &GatewayOptions, clock: &dyn Clock) -> Result<Option<Replaying>, ControlError> {
+    let Some(path) = &options.replay else { return Ok(None) };
+    let cassette = Cassette::load(path)
+        .map_err(|error| ControlError::field("replay", format!("{}: {error}", path.display())))?;
+    Ok(Some(Replaying { cassette, run_id: EventId::new(clock.now()) }))
 }
 
 /// AUD-65: what was found and closed at this start is under a signed checkpoint before anybody is served.

@@ -63,7 +63,7 @@ impl Preset {
 }
 
 /// One file of a bundle.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PolicyFile {
     /// Its name, for messages.
     pub name: String,

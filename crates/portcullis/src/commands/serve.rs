@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use portcullis_gateway::Gateway;
 use portcullis_gateway::control::told_to_stop;
 use portcullis_gateway::edge::Edge;
 use portcullis_gateway::edge::http::HttpLimits;
+use portcullis_gateway::{Gateway, GatewayOptions};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -23,7 +23,9 @@ pub(super) async fn run(context: &Context<'_>, args: &ServeArgs) -> Result<ExitC
     if args.stdio {
         return serve_stdio(context).await;
     }
-    let service = Service::start(context, context.config.listen(args.listen)).await?;
+    let mut options = context.options()?;
+    options.replay.clone_from(&args.replay);
+    let service = Service::start(context, context.config.listen(args.listen), options).await?;
     if let Some(file) = &args.ready_file {
         let ready = serde_json::to_string(&service.daemon).unwrap_or_default();
         write_whole(file, &ready)
@@ -44,7 +46,11 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts the gateway, then the operator socket, then what agents connect to.
-    pub(super) async fn start(context: &Context<'_>, listen: SocketAddr) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        context: &Context<'_>,
+        listen: SocketAddr,
+        options: GatewayOptions,
+    ) -> Result<Self, Failure> {
         if !context.config.access.admits(listen) {
             return Err(Failure::field(
                 "listen",
@@ -62,7 +68,7 @@ impl Service {
             ))
         })?;
         let address = listener.local_addr().map_err(|error| Failure::unavailable(error.to_string()))?;
-        let gateway = Gateway::start(context.options()?).await?;
+        let gateway = Gateway::start(options).await?;
         let stop = gateway.stopping();
         let failed = |error: std::io::Error| {
             Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))

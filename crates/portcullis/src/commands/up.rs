@@ -36,7 +36,7 @@ pub(super) async fn run(context: &Context<'_>, args: &UpArgs) -> Result<ExitCode
             context.home.display()
         )));
     }
-    let service = Service::start(context, context.config.listen(args.listen)).await?;
+    let service = Service::start(context, context.config.listen(args.listen), context.options()?).await?;
     let operator = OperatorProof::authenticated(operator::user_name(), Method::Local, Separation::SameUid);
     let outcome = first_call(context, args, &service.gateway.control, &operator, &service).await;
     match outcome {

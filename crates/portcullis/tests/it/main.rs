@@ -9,6 +9,7 @@ mod denial;
 mod edge;
 mod invariants;
 mod issuer;
+mod replay;
 mod restart;
 mod revisions;
 mod support;

@@ -95,10 +95,15 @@ impl Home {
 
     /// Starts the gateway, with failpoints armed.
     pub(crate) fn serve_with(&self, failpoints: &str) -> Daemon {
+        self.serve_as(failpoints, &[])
+    }
+
+    /// Starts the gateway with further arguments.
+    pub(crate) fn serve_as(&self, failpoints: &str, args: &[&str]) -> Daemon {
         let ready = self.beside("ready.json");
         let _ = fs::remove_file(&ready);
         let mut command = self.command();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready).args(args);
         if !failpoints.is_empty() {
             command.env("PORTCULLIS_FAILPOINTS", failpoints);
         }

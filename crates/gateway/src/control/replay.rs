@@ -1,0 +1,325 @@
+//! Recorded sessions: taken out as a cassette, or driven through today's rules again, offline (AUD-72, AUD-74).
+
+use std::collections::HashMap;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use portcullis_audit::{AuditError, AuditLog, Event, EventName, EvidenceRef, Record, Role, read};
+use portcullis_core::canon::to_jcs;
+use portcullis_core::error::one_line;
+use portcullis_core::{ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
+use portcullis_gauntlet::{Args, RawResult, finish, screen};
+use portcullis_governance::declaration::Replay;
+use portcullis_governance::operator::OperatorProof;
+use portcullis_governance::policy::{Circumstances, Policy, PolicyFile, Preset};
+use portcullis_governance::registry::{Registry, ToolEntry};
+use portcullis_governance::request::CanonicalRequest;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::evidence::blocking;
+use super::{Control, ControlError};
+use crate::cassette::{Entry, args_sha256};
+
+/// What driving a session again showed.
+#[derive(Debug, Default, Serialize)]
+pub struct Replayed {
+    /// Which session.
+    pub session: String,
+    /// How many calls of it were sent.
+    pub calls: u64,
+    /// How many of them could be driven again.
+    pub hits: u64,
+    /// How many could not: their tool, declaration or evidence is gone.
+    pub misses: u64,
+    /// Where policy says something else now.
+    pub policy_diffs: Vec<Value>,
+    /// Where canonicalization, validation or cleaning does something else now.
+    pub output_diffs: Vec<Value>,
+}
+
+/// A call as it was recorded.
+struct Recorded {
+    intent: Record,
+    result: Option<Record>,
+    decision: String,
+    client: String,
+    /// Whether its result was withheld because it broke its declaration.
+    withheld: bool,
+}
+
+impl Control {
+    /// Writes every recorded result, of one session or of all, to a cassette. Returns how many.
+    pub async fn record_cassette(
+        &self,
+        operator: &OperatorProof,
+        session: Option<SessionId>,
+        out: PathBuf,
+    ) -> Result<u64, ControlError> {
+        let calls = self.recorded(session).await?;
+        let data = json!({"cassette": one_line(&out.display().to_string()), "session": session});
+        let exported = Event::new(EventName::AuditExported, &operator.actor()).data(data);
+        self.record_reading(operator, &calls, "cassette", exported).await?;
+        let (log, registry) = (self.log.clone(), self.world().registry().clone());
+        blocking(move || {
+            let broken = |source: std::io::Error| AuditError::Io { path: out.clone(), source };
+            let mut file = std::io::BufWriter::new(std::fs::File::create_new(&out).map_err(broken)?);
+            let (mut counts, mut written) = (HashMap::new(), 0);
+            for call in &calls {
+                let Some(entry) = entry_of(&log, &registry, call, &mut counts)? else { continue };
+                serde_json::to_writer(&mut file, &entry).map_err(std::io::Error::other).map_err(broken)?;
+                file.write_all(b"\n").map_err(broken)?;
+                written += 1;
+            }
+            file.flush().map_err(broken)?;
+            Ok(written)
+        })
+        .await
+    }
+
+    /// Drives a recorded session through policy, canonicalization, validation and cleaning as they are now, or with
+    /// another policy. Nothing is called.
+    pub async fn replay_session(
+        &self,
+        operator: &OperatorProof,
+        session: SessionId,
+        policies: Option<Vec<PolicyFile>>,
+    ) -> Result<Replayed, ControlError> {
+        let calls = self.recorded(Some(session)).await?;
+        if calls.is_empty() {
+            let message =
+                format!("session {session} made no call; `portcullis audit log --event session.` lists them");
+            return Err(ControlError::new(ErrorCode::NotFound, message));
+        }
+        let registry = self.world().registry().clone();
+        let policy = match policies {
+            Some(files) => Arc::new(self.hypothetical(&files)?),
+            None => registry.policy().clone(),
+        };
+        let run = Event::new(EventName::ReplayRun, &operator.actor())
+            .session(session)
+            .data(json!({"calls": calls.len(), "policy": policy.version(), "session": session}));
+        self.record_reading(operator, &calls, "replay", run).await?;
+        let (log, clock) = (self.log.clone(), self.clock.clone());
+        blocking(move || {
+            let mut replayed = Replayed { session: session.to_string(), ..Replayed::default() };
+            for call in &calls {
+                replayed.calls += 1;
+                let driven = drive(&log, &registry, &policy, clock.now(), call, &mut replayed)?;
+                if driven { replayed.hits += 1 } else { replayed.misses += 1 }
+            }
+            Ok(replayed)
+        })
+        .await
+    }
+
+    fn hypothetical(&self, files: &[PolicyFile]) -> Result<Policy, ControlError> {
+        let preset: Preset = self.options.preset;
+        let counter = self.world().registry().policy().version().counter;
+        Policy::compile(preset, files, self.options.mode, counter)
+            .map_err(|error| ControlError::field("policy", error.to_string()))
+    }
+
+    /// The calls that were sent, in order.
+    async fn recorded(&self, session: Option<SessionId>) -> Result<Vec<Recorded>, ControlError> {
+        let dir = self.log.dir().to_owned();
+        blocking(move || {
+            let mut calls: Vec<Recorded> = Vec::new();
+            let mut by_permit: HashMap<String, usize> = HashMap::new();
+            let mut said: HashMap<String, (String, String)> = HashMap::new();
+            for record in read(&dir)? {
+                let record = record?;
+                if record.proposal.is_none() || (session.is_some() && record.session != session) {
+                    continue;
+                }
+                let proposal = record.proposal.map(|id| id.to_string()).unwrap_or_default();
+                let text = |name: &str| record.data[name].as_str().unwrap_or_default().to_owned();
+                match record.event {
+                    EventName::ProposalReceived => said.entry(proposal).or_default().0 = text("client"),
+                    EventName::PolicyEvaluated => said.entry(proposal).or_default().1 = text("decision"),
+                    EventName::ExecutionIntent => {
+                        by_permit.insert(text("permit_id"), calls.len());
+                        let (client, decision) = said.remove(&proposal).unwrap_or_default();
+                        calls.push(Recorded {
+                            intent: record,
+                            result: None,
+                            decision,
+                            client,
+                            withheld: false,
+                        });
+                    }
+                    EventName::ExecutionResult => {
+                        if let Some(call) = by_permit.get(&text("permit_id")) {
+                            calls[*call].result = Some(record);
+                        }
+                    }
+                    EventName::McpDeclarationMismatch => {
+                        if let Some(call) =
+                            calls.iter_mut().rfind(|call| call.intent.proposal == record.proposal)
+                        {
+                            call.withheld = true;
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            Ok(calls)
+        })
+        .await
+    }
+
+    /// AUD-44: that evidence is read, and what for, is on record first.
+    async fn record_reading(
+        &self,
+        operator: &OperatorProof,
+        calls: &[Recorded],
+        reason: &str,
+        event: Event,
+    ) -> Result<(), ControlError> {
+        let records = calls.iter().flat_map(|call| std::iter::once(&call.intent).chain(&call.result));
+        let objects: Vec<_> = records
+            .flat_map(|record| &record.evidence)
+            .filter(|reference| matches!(reference.role, Role::Canonical | Role::Response))
+            .map(|reference| reference.object)
+            .collect();
+        let data = json!({"objects": objects, "reason": reason});
+        let read = Event::new(EventName::AuditEvidenceRead, &operator.actor()).data(data);
+        self.log.commit(vec![event, read]).await?;
+        Ok(())
+    }
+}
+
+fn piece(record: &Record, role: Role) -> Option<&EvidenceRef> {
+    record.evidence.iter().find(|reference| reference.role == role)
+}
+
+/// The exact bytes; `None` if they are not there any more.
+fn open(log: &AuditLog, record: &Record, role: Role) -> Result<Option<Vec<u8>>, AuditError> {
+    let Some(reference) = piece(record, role) else { return Ok(None) };
+    match log.evidence(reference, record.proposal) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(AuditError::Evidence { problem, .. }) if problem != portcullis_audit::EvidenceProblem::Digest => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The canonical arguments of a recorded call.
+fn arguments(log: &AuditLog, call: &Recorded) -> Result<Option<String>, AuditError> {
+    let Some(document) = open(log, &call.intent, Role::Canonical)? else { return Ok(None) };
+    let value: Value = serde_json::from_slice(&document).unwrap_or_default();
+    Ok(to_jcs(&value["args"]).ok().and_then(|args| String::from_utf8(args).ok()))
+}
+
+fn tool_of<'r>(registry: &'r Registry, record: &Record) -> Option<&'r ToolEntry> {
+    registry
+        .tools()
+        .iter()
+        .map(|entry| &**entry)
+        .find(|entry| Some(entry.tool.id()) == record.tool_id.as_ref())
+}
+
+fn entry_of(
+    log: &AuditLog,
+    registry: &Registry,
+    call: &Recorded,
+    counts: &mut HashMap<(String, Sha256Digest), u64>,
+) -> Result<Option<Entry>, AuditError> {
+    let Some(result) = &call.result else { return Ok(None) };
+    let outcome = result.data["outcome"].as_str().unwrap_or_default();
+    let tool = tool_of(registry, &call.intent);
+    if !matches!(outcome, "result" | "rpc_error")
+        || tool.is_some_and(|tool| tool.tool.replay() == Replay::FailLoud)
+    {
+        return Ok(None);
+    }
+    let (Some(args), Some(response), Some(tool_id)) =
+        (arguments(log, call)?, open(log, result, Role::Response)?, &call.intent.tool_id)
+    else {
+        return Ok(None);
+    };
+    let args_sha256 = args_sha256(&args);
+    let count = counts.entry((tool_id.as_str().to_owned(), args_sha256)).or_default();
+    let n = *count;
+    *count += 1;
+    Ok(Some(Entry {
+        v: 1,
+        tool_id: tool_id.as_str().to_owned(),
+        args_sha256,
+        n,
+        is_error: outcome == "rpc_error",
+        response_sha256: Sha256Digest::of(&response),
+        schema_sha256: tool.and_then(output_schema_sha256),
+        response_b64: BASE64.encode(response),
+        time: result.time,
+    }))
+}
+
+fn output_schema_sha256(tool: &ToolEntry) -> Option<Sha256Digest> {
+    let definition: Value = serde_json::from_str(tool.tool.definition().get()).ok()?;
+    let schema = definition.get("outputSchema")?;
+    to_jcs(schema).ok().map(|bytes| Sha256Digest::of(&bytes))
+}
+
+/// Drives one call again; false if it cannot be.
+fn drive(
+    log: &AuditLog,
+    registry: &Registry,
+    policy: &Policy,
+    now: portcullis_core::Timestamp,
+    call: &Recorded,
+    replayed: &mut Replayed,
+) -> Result<bool, AuditError> {
+    let intent = &call.intent;
+    let (Some(entry), Some(args)) = (tool_of(registry, intent), arguments(log, call)?) else {
+        return Ok(false);
+    };
+    let seq = intent.seq;
+    let lineage = Lineage {
+        parent: None,
+        principal: match intent.actor.to_string().parse() {
+            Ok(principal) => principal,
+            Err(_) => return Ok(false),
+        },
+        session: intent.session.unwrap_or(SessionId::from_bytes([0; 16])),
+        step: intent.step.unwrap_or(0),
+    };
+    // The key only makes fingerprints, which nothing here compares.
+    let key = Secret::new([0; 32]);
+    let request = Args::parse(args.as_bytes(), entry.tool.spec().max_request_bytes)
+        .and_then(|args| screen(entry.tool.spec(), args))
+        .ok()
+        .and_then(|screened| CanonicalRequest::new(&entry.tool, &screened, lineage, &key).ok());
+    let Some(request) = request.filter(|request| request.args() == args) else {
+        replayed
+            .output_diffs
+            .push(json!({"seq": seq, "then": "canonical", "now": "refused or another form"}));
+        return Ok(true);
+    };
+    let circumstances = Circumstances {
+        authenticated: false,
+        client: &call.client,
+        session_calls: intent.step.unwrap_or(0),
+        now,
+    };
+    let verdict = policy.decide(&request, &entry.facts, &circumstances).verdict().as_str();
+    if verdict != call.decision {
+        replayed.policy_diffs.push(json!({"seq": seq, "then": call.decision, "now": verdict}));
+    }
+    let Some(result) = call.result.as_ref().filter(|result| result.data["outcome"] == "result") else {
+        return Ok(true);
+    };
+    let Some(response) = open(log, result, Role::Response)? else { return Ok(false) };
+    let passes = finish(entry.tool.spec(), RawResult::new(response.into())).is_ok();
+    if passes == call.withheld {
+        let word = |passes: bool| if passes { "released" } else { "withheld" };
+        replayed
+            .output_diffs
+            .push(json!({"seq": result.seq, "then": word(!call.withheld), "now": word(passes)}));
+    }
+    Ok(true)
+}
