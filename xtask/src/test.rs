@@ -9,7 +9,7 @@ use crate::workspace::{Workspace, output, run as run_command};
 use crate::{Outcome, layers};
 
 /// Programs that the tests start besides the gateway.
-const SUPPORT: [&str; 4] = ["spyd", "demo-server", "bench-peer", "auditck"];
+const SUPPORT: [&str; 5] = ["spyd", "demo-server", "bench-peer", "auditck", "evil"];
 
 /// Runs all steps.
 pub(crate) fn run(workspace: &Workspace) -> ExitCode {

@@ -76,6 +76,9 @@ pub(crate) enum Command {
     Audit(AuditCommand),
     /// Tell the whole story of one call: who, what, which rule, which approval, what was sent and what came back
     Why(WhyArgs),
+    /// Try what confines servers: see what this machine can do, run a command confined
+    #[command(subcommand)]
+    Sandbox(SandboxCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -433,4 +436,48 @@ pub(crate) struct LogArgs {
     /// An audit folder [default: that of the home folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SandboxCommand {
+    /// Say what this machine can confine, and what to change where it cannot
+    Doctor,
+    /// Run a command confined: it sees its own program, the system's libraries, and what the flags name
+    #[command(
+        after_help = "Example:\n  portcullis sandbox run --ro ~/project --exec /usr/bin/wc -- /usr/bin/find ~/project\n\n\
+There is no network in there, nothing can be executed but the command and what --exec names, and the environment is \
+empty but for HOME, LANG, PATH and TMPDIR."
+    )]
+    Run(SandboxRunArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SandboxRunArgs {
+    /// A file or folder it may read
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ro: Vec<PathBuf>,
+    /// A file or folder it may read and write
+    #[arg(long, value_name = "PATH")]
+    pub(crate) rw: Vec<PathBuf>,
+    /// A program it may start
+    #[arg(long, value_name = "PATH")]
+    pub(crate) exec: Vec<PathBuf>,
+    /// A file or folder that is part of the program, such as its modules
+    #[arg(long, value_name = "PATH")]
+    pub(crate) artifact: Vec<PathBuf>,
+    /// A variable of its environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Where it starts [default: an empty home folder]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How much memory it may use, in MiB [default: 512]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..=8192))]
+    pub(crate) memory: Option<u64>,
+    /// How many processes and threads it may have [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub(crate) pids: Option<u64>,
+    /// The command
+    #[arg(last = true, required = true, num_args = 1.., value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }

@@ -20,8 +20,13 @@ use clap::Parser as _;
 fn main() -> ExitCode {
     // The embedded demo server is started as a child of the gateway and must stay as small as it is.
     let mut args = std::env::args_os();
-    if args.nth(1).is_some_and(|first| first == "demo-server") {
+    let first = args.nth(1).unwrap_or_default();
+    if first == "demo-server" {
         return demo_server::run(std::iter::once("portcullis demo-server".into()).chain(args));
+    }
+    // The launcher of confined programs is this program again, before it has done anything.
+    if first == portcullis_sandbox::launch::MODE {
+        portcullis_sandbox::stage::main(&args.next().unwrap_or_default().to_string_lossy());
     }
     let cli = cli::Cli::parse();
     let output = output::Output::new(&cli);

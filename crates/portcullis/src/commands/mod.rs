@@ -5,6 +5,7 @@ mod audit;
 mod call;
 mod key;
 mod mcp;
+mod sandbox;
 mod serve;
 mod up;
 mod why;
@@ -53,6 +54,10 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
         clap_complete::generate(shell, &mut Cli::command(), "portcullis", &mut std::io::stdout());
         return Ok(ExitCode::SUCCESS);
     }
+    // A confined program is started from a process without other threads, and needs nothing of ours.
+    if let Command::Sandbox(command) = &cli.command {
+        return sandbox::run(output, command);
+    }
     let context = Context::load(&cli.global, output)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -68,7 +73,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,
             Command::Why(args) => why::run(&context, &args).await,
-            Command::Completions { .. } => unreachable!("handled above"),
+            Command::Sandbox(_) | Command::Completions { .. } => unreachable!("handled above"),
         }
     })
 }

@@ -12,5 +12,6 @@ mod issuer;
 mod replay;
 mod restart;
 mod revisions;
+mod sandbox;
 mod support;
 mod third_party;

@@ -1,0 +1,122 @@
+//! What this machine can do, and what to change if it cannot (SBX-70, SBX-72).
+
+use std::process::Stdio;
+
+use serde::Serialize;
+
+use crate::launch::{LaunchError, Launcher};
+use crate::profile::Profile;
+use crate::rules;
+
+/// One facility.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Facility {
+    /// Its name in errors and waivers.
+    pub name: &'static str,
+    /// Whether it is there.
+    pub status: Status,
+    /// What was found.
+    pub detail: String,
+    /// What to do, if it is missing.
+    pub fix: Option<&'static str>,
+}
+
+/// Whether a facility is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It is.
+    Ok,
+    /// It is not, and something weaker takes its place.
+    Degraded,
+    /// It is not, and programs cannot be confined without it.
+    Missing,
+    /// Something before it is missing, so it could not be tried.
+    Unknown,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// The operating system.
+    pub platform: &'static str,
+    /// `enforceable`, `degraded` or `blocked`.
+    pub verdict: &'static str,
+    /// `dedicated-uid` or `same-uid`.
+    pub separation: &'static str,
+    /// All facilities, in the order they are put in place.
+    pub facilities: Vec<Facility>,
+}
+
+const USERNS: &str = "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, \
+user.max_user_namespaces above 0, kernel.apparmor_restrict_unprivileged_userns=0; in a container, a seccomp profile \
+that allows unshare and mount";
+const NAMESPACES: &str = "a kernel with namespaces; in a container, flags that allow them";
+const VIEW: &str = "what was found says which path cannot be shown";
+const PROC: &str = "in a container, unmask the system paths below /proc";
+const LANDLOCK: &str = "kernel 6.2 or newer, started with landlock among lsm=";
+const SECCOMP: &str = "a kernel with CONFIG_SECCOMP_FILTER";
+
+/// The facilities that a launch goes through, in order, and what to do about each.
+const ORDER: [(&str, &str); 9] = [
+    ("userns", USERNS),
+    ("mountns", NAMESPACES),
+    ("pidns", NAMESPACES),
+    ("netns", NAMESPACES),
+    ("view", VIEW),
+    ("proc", PROC),
+    ("capabilities", NAMESPACES),
+    ("landlock", LANDLOCK),
+    ("seccomp", SECCOMP),
+];
+
+/// Confines this very program, which then says its version to nobody, and tells how far that came.
+pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
+    let profile = Profile::bare(program, vec!["--version".into()]);
+    let tried = launcher.launch(&profile, Stdio::null(), Stdio::null(), Stdio::null());
+    let mut facilities: Vec<Facility> = Vec::new();
+    let failed = match &tried {
+        Ok(_) => None,
+        Err(LaunchError::Facility { facility, detail }) => Some((facility.as_str(), detail.clone())),
+        Err(LaunchError::Io(error)) => Some(("launcher", error.to_string())),
+    };
+    let position = failed.as_ref().map(|(facility, _)| ORDER.iter().position(|(name, _)| name == facility));
+    for (index, (name, fix)) in ORDER.into_iter().enumerate() {
+        let (status, detail) = match (&failed, position) {
+            (None, _) => (Status::Ok, String::new()),
+            (Some((_, said)), Some(Some(at))) if at == index => (Status::Missing, said.clone()),
+            (Some(_), Some(Some(at))) if at > index => (Status::Ok, String::new()),
+            (Some((facility, said)), Some(None)) => (Status::Unknown, format!("{facility}: {said}")),
+            _ => (Status::Unknown, "not tried".into()),
+        };
+        let detail = if name == "landlock" && detail.is_empty() {
+            format!("ABI {}", rules::kernel_abi())
+        } else {
+            detail
+        };
+        let fix = (status == Status::Missing).then_some(fix);
+        facilities.push(Facility { name, status, detail, fix });
+    }
+    let cgroup = tried.as_ref().map_or("unknown", |caged| caged.cgroup.version);
+    facilities.push(Facility {
+        name: "cgroup",
+        status: match cgroup {
+            "v1" | "v2" => Status::Ok,
+            "none" => Status::Degraded,
+            _ => Status::Unknown,
+        },
+        detail: cgroup.into(),
+        fix: (cgroup == "none")
+            .then_some("delegate memory and pids: systemd-run --user --scope -p Delegate=yes"),
+    });
+    if let Ok(mut caged) = tried {
+        let _ = caged.child.wait();
+    }
+    let has = |status| facilities.iter().any(|facility| facility.status == status);
+    let verdict = match (has(Status::Missing) || has(Status::Unknown), has(Status::Degraded)) {
+        (true, _) => "blocked",
+        (false, true) => "degraded",
+        (false, false) => "enforceable",
+    };
+    Diagnosis { platform: std::env::consts::OS, verdict, separation: "same-uid", facilities }
+}

@@ -1,0 +1,46 @@
+//! Starting programs that nobody trusts.
+//!
+//! A server is somebody else's program with somebody else's dependencies. It runs with what its [`Profile`] names
+//! and nothing else: a view of the file system made for it, no network but its own loopback, no capability, few
+//! system calls, bounded resources; and when we die, all of it dies.
+//!
+//! The [`Launcher`] starts this very executable again in a hidden mode, because only a process with one thread may
+//! change namespaces and fork. That process goes through the stages below, tests itself, reports, and becomes the
+//! program only when told to.
+//!
+//! | module | the idea |
+//! |---|---|
+//! | [`profile`] | what a program may have |
+//! | [`launch`] | the gateway's side: start, look at the report, let go |
+//! | [`stage`] | the other side: namespaces, init, and the last steps before the program |
+//! | `view` | the file system as the program sees it |
+//! | `rules` | landlock: which files may be read, written, executed |
+//! | `calls` | seccomp: which system calls are answered |
+//! | `privileges` | capabilities, limits, signals |
+//! | `trial` | the self-test, in the final process, before every start |
+//! | `cgroup` | memory and processes, where the machine lets us |
+//! | [`doctor`] | what this machine can do, and what to change |
+//!
+//! # Invariants
+//! - A program is executed only after every layer is in place and its test has passed (SBX-40). There is no mode in
+//!   which a missing layer is skipped.
+//! - Paths are resolved once, without symbolic links, and used as descriptors from then on.
+//! - Nothing of our environment, descriptors or files reaches the program.
+//!
+//! # Not here
+//! Which scopes a server has (that is `governance`), how it is talked to (that is `upstream`), and what it may reach
+//! over the network: as yet nothing.
+
+mod calls;
+mod cgroup;
+pub mod doctor;
+pub mod launch;
+mod privileges;
+pub mod profile;
+mod rules;
+pub mod stage;
+mod trial;
+mod view;
+
+pub use launch::{Caged, LaunchError, Launcher};
+pub use profile::{Access, FsScope, Limits, Profile};

@@ -1,0 +1,241 @@
+//! The file system as the program sees it (SBX §4).
+//!
+//! A new root on a small tmpfs, into which what the profile names is mounted from descriptors. What is not mounted does
+//! not exist: a symbolic link that leads out leads nowhere, and no race can change that.
+
+use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+
+use crate::profile::{Access, Profile};
+use crate::stage::{Failure, Within as _};
+
+/// Where the new root is put together. Anything that exists everywhere will do: it is covered in our namespace only.
+const ROOT: &str = "/tmp";
+const VIEW: &str = "view";
+
+/// Libraries and data of the system. Folders without which programs do not start, and with which they can start
+/// nothing else.
+const RUNTIME: [&str; 7] = [
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib32",
+    "/usr/share/zoneinfo",
+    "/usr/share/ca-certificates",
+    "/lib",
+    "/lib64",
+];
+/// What no scope may be in or over (GOV-403.5).
+const FORBIDDEN: [&str; 5] = ["/proc", "/sys", "/dev", "/run", "/boot"];
+/// Devices that everybody may have.
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// What is mounted, opened on the host before anything changes.
+pub(crate) struct Sources {
+    items: Vec<(PathBuf, OwnedFd, Kind)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Part of the system or of the program: readable, and mappable as code.
+    Program,
+    /// The host's, for reading.
+    Read,
+    /// The host's, for writing too.
+    Write,
+    Device,
+}
+
+impl Sources {
+    /// Opens everything once, without following a symbolic link anywhere on the way (SBX-20, step 1).
+    pub(crate) fn open(profile: &Profile) -> Result<Self, Failure> {
+        let mut items = Vec::new();
+        for path in RUNTIME.map(Path::new) {
+            // A link, as on systems with one /usr, is made again instead.
+            if path.is_dir() && !path.is_symlink() {
+                items.push((path.to_owned(), resolve(path)?, Kind::Program));
+            }
+        }
+        for device in DEVICES {
+            let path = Path::new("/dev").join(device);
+            items.push((path.clone(), resolve(&path)?, Kind::Device));
+        }
+        let own = std::iter::once(&profile.command).chain(&profile.artifacts).chain(&profile.exec);
+        for path in own {
+            // What lies in the runtime is there already.
+            if !RUNTIME.iter().any(|runtime| path.starts_with(runtime)) {
+                items.push((path.clone(), resolve(path)?, Kind::Program));
+            }
+        }
+        for scope in &profile.fs {
+            if FORBIDDEN
+                .iter()
+                .any(|own| scope.path.starts_with(own) || Path::new(own).starts_with(&scope.path))
+            {
+                let path = scope.path.display();
+                return Err(Failure::new(
+                    "view",
+                    format!("{path} is in or over what the system keeps for itself"),
+                ));
+            }
+            let kind = match scope.access {
+                Access::Ro => Kind::Read,
+                Access::Rw => Kind::Write,
+            };
+            items.push((scope.path.clone(), resolve(&scope.path)?, kind));
+        }
+        // Outer before inner, or the outer mount would hide the inner one.
+        items.sort_by_key(|(path, _, _)| path.components().count());
+        Ok(Self { items })
+    }
+}
+
+fn resolve(path: &Path) -> Result<OwnedFd, Failure> {
+    let plain = path.is_absolute() && path.components().all(|part| part != Component::ParentDir);
+    if !plain || path == Path::new("/") {
+        return Err(Failure::new("view", format!("{} cannot be shown", path.display())));
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    rustix::fs::openat2(
+        CWD,
+        path,
+        flags,
+        Mode::empty(),
+        ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )
+    .within("view", path.display())
+}
+
+/// The view, being made.
+pub(crate) struct View<'a> {
+    profile: &'a Profile,
+}
+
+impl View<'_> {
+    pub(crate) fn build(profile: &Profile, sources: &Sources) -> Result<(), Failure> {
+        let view = View { profile };
+        let none = None::<&str>;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
+            .within("mountns", "private mounts")?;
+        let etc = Etc::read();
+        tmpfs(Path::new(ROOT), "size=4m,nr_inodes=4096,mode=755", MsFlags::empty())?;
+        std::env::set_current_dir(ROOT).within("mountns", "new root")?;
+        directory(Path::new(VIEW))?;
+        // A mount of its own, as pivoting wants it.
+        mount(Some(VIEW), VIEW, none, MsFlags::MS_BIND, none).within("mountns", "new root")?;
+        std::env::set_current_dir(VIEW).within("mountns", "new root")?;
+        view.fill(sources, &etc)?;
+        nix::unistd::pivot_root(".", ".").within("mountns", "pivot_root")?;
+        umount2(".", MntFlags::MNT_DETACH).within("mountns", "the old root")?;
+        std::env::set_current_dir("/").within("mountns", "new root")?;
+        // Nothing is added to the root after this.
+        let flags = MsFlags::MS_BIND
+            | MsFlags::MS_REMOUNT
+            | MsFlags::MS_RDONLY
+            | MsFlags::MS_NOSUID
+            | MsFlags::MS_NODEV;
+        mount(none, "/", none, flags, none).within("mountns", "read-only root")
+    }
+
+    /// Makes everything below the current folder.
+    fn fill(&self, sources: &Sources, etc: &Etc) -> Result<(), Failure> {
+        for path in RUNTIME.map(Path::new).into_iter().filter(|path| path.is_symlink()) {
+            let target = fs::read_link(path).within("view", path.display())?;
+            symlink(target, inside(path)).within("view", path.display())?;
+        }
+        directory(Path::new("etc"))?;
+        etc.write().within("view", "/etc")?;
+        directory(Path::new("dev"))?;
+        directory(Path::new("dev/shm"))?;
+        directory(Path::new("proc"))?;
+        directory(Path::new("tmp"))?;
+        let size = format!("size={},mode=1777", self.profile.limits.tmp);
+        tmpfs(Path::new("tmp"), &size, MsFlags::MS_NOEXEC)?;
+        tmpfs(Path::new("dev/shm"), &size, MsFlags::MS_NOEXEC)?;
+        directory(Path::new("tmp/home"))?;
+        for (path, source, kind) in &sources.items {
+            show(path, source, *kind)?;
+        }
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        mount(Some("proc"), "proc", Some("proc"), flags, Some("subset=pid,hidepid=invisible"))
+            .within("proc", "mount")
+    }
+}
+
+/// Mounts an opened file or folder at its own path. Without what is mounted below it, which the kernel refuses if
+/// there is anything (SBX-31).
+fn show(path: &Path, source: &OwnedFd, kind: Kind) -> Result<(), Failure> {
+    let target = inside(path);
+    let what = || path.display().to_string();
+    let stat = rustix::fs::fstat(source).within("view", what())?;
+    if !target.exists() {
+        let is_folder = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+        if is_folder {
+            directory(&target)?;
+        } else {
+            directory(target.parent().unwrap_or(Path::new(".")))?;
+            fs::write(&target, "").within("view", what())?;
+        }
+    }
+    let none = None::<&str>;
+    let from = format!("/proc/self/fd/{}", source.as_raw_fd());
+    mount(Some(from.as_str()), &target, none, MsFlags::MS_BIND, none).within("view", what())?;
+    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID;
+    flags |= match kind {
+        Kind::Program => MsFlags::MS_NODEV | MsFlags::MS_RDONLY,
+        Kind::Read => MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY,
+        Kind::Write => MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
+        Kind::Device => MsFlags::MS_NOEXEC,
+    };
+    mount(none, &target, none, flags, none).within("view", what())
+}
+
+fn tmpfs(path: &Path, options: &str, more: MsFlags) -> Result<(), Failure> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | more;
+    mount(Some("tmpfs"), path, Some("tmpfs"), flags, Some(options)).within("mountns", path.display())
+}
+
+fn directory(path: &Path) -> Result<(), Failure> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(path).within("view", path.display())
+}
+
+/// A path of the view, seen from its root.
+fn inside(path: &Path) -> PathBuf {
+    Path::new(".").join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// The few files of `/etc` that programs look for.
+struct Etc {
+    certificates: Option<Vec<u8>>,
+    loader_cache: Option<Vec<u8>>,
+}
+
+impl Etc {
+    /// What comes from the host, read while it is still there.
+    fn read() -> Self {
+        Self {
+            certificates: fs::read("/etc/ssl/certs/ca-certificates.crt").ok(),
+            loader_cache: fs::read("/etc/ld.so.cache").ok(),
+        }
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        fs::write("etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp/home:/\n")?;
+        fs::write("etc/group", "sandbox:x:1000:\n")?;
+        fs::write("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")?;
+        fs::write("etc/hosts", "127.0.0.1 localhost sandbox\n")?;
+        fs::write("etc/resolv.conf", "nameserver 127.0.0.1\n")?;
+        if let Some(certificates) = &self.certificates {
+            fs::create_dir_all("etc/ssl/certs")?;
+            fs::write("etc/ssl/certs/ca-certificates.crt", certificates)?;
+        }
+        if let Some(cache) = &self.loader_cache {
+            fs::write("etc/ld.so.cache", cache)?;
+        }
+        fs::set_permissions("etc", fs::Permissions::from_mode(0o755))
+    }
+}

@@ -1,0 +1,172 @@
+//! A program that tries what no confined program may do (the fixture of the sandbox's test matrix).
+//!
+//! `evil ACT [ARGUMENT]…` tries the act and prints one line of JSON: whether it worked, the error's number if not, and
+//! what it saw. It shares no code with the sandbox.
+#![allow(clippy::print_stdout, reason = "this is what it is for")]
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::{TcpStream, ToSocketAddrs as _, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = attempt(&arguments);
+    let line = match outcome {
+        Ok(seen) => json!({"act": arguments.first(), "worked": true, "seen": seen}),
+        Err(error) => {
+            json!({"act": arguments.first(), "worked": false, "errno": error.raw_os_error(), "said": error.to_string()})
+        }
+    };
+    println!("{line}");
+}
+
+fn attempt(arguments: &[&str]) -> io::Result<String> {
+    match arguments {
+        ["read", path] => fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+        ["list", path] => {
+            let names =
+                fs::read_dir(path)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+            Ok(names.collect::<Vec<_>>().join(" "))
+        }
+        ["write", path] => fs::write(path, "evil").map(|()| String::new()),
+        ["rename", from, to] => fs::rename(from, to).map(|()| String::new()),
+        ["chmod", path] => {
+            let everything = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            fs::set_permissions(path, everything).map(|()| String::new())
+        }
+        ["tcp", address] => {
+            let address = address.to_socket_addrs()?.next().ok_or_else(|| io::Error::other("no address"))?;
+            TcpStream::connect_timeout(&address, Duration::from_secs(2)).map(|_| String::new())
+        }
+        ["udp", address] => UdpSocket::bind("0.0.0.0:0")?.send_to(b"evil", address).map(|_| String::new()),
+        ["abstract", name] => {
+            UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?).map(|_| String::new())
+        }
+        ["resolve", name] => Ok(format!("{:?}", (*name, 80).to_socket_addrs()?.collect::<Vec<_>>())),
+        ["run", program, rest @ ..] => {
+            let output = Command::new(program).args(rest).output()?;
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        }
+        ["environment"] => {
+            Ok(std::env::vars().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("\n"))
+        }
+        ["descriptors"] => {
+            let names = fs::read_dir("/proc/self/fd")?.flatten().map(|entry| entry.file_name());
+            let mut numbers: Vec<u32> = names.filter_map(|name| name.to_str()?.parse().ok()).collect();
+            numbers.sort_unstable();
+            // The last one is the folder itself.
+            numbers.pop();
+            Ok(format!("{numbers:?}"))
+        }
+        ["call", name] => call(name),
+        ["socket", family, kind] => {
+            let number = |text: &str| text.parse::<i32>().map_err(io::Error::other);
+            socket(number(family)?, number(kind)?)
+        }
+        ["kill", pid] => {
+            let pid = pid.parse::<i32>().map_err(io::Error::other)?;
+            raw(libc::SYS_kill, [pid.into(), 9, 0])
+        }
+        ["forks", most] => fork_many(most.parse().map_err(io::Error::other)?),
+        ["allocate", mebibytes] => allocate(mebibytes.parse().map_err(io::Error::other)?),
+        ["fill", path] => fill(path),
+        ["linger", marker] => linger(marker),
+        _ => Err(io::Error::other("no such act")),
+    }
+}
+
+fn call(name: &str) -> io::Result<String> {
+    let newuser = i64::from(libc::CLONE_NEWUSER);
+    match name {
+        "unshare" => raw(libc::SYS_unshare, [newuser, 0, 0]),
+        "clone" => raw(libc::SYS_clone, [newuser, 0, 0]),
+        "clone3" => raw(libc::SYS_clone3, [0, 0, 0]),
+        "mount" => raw(libc::SYS_mount, [0, 0, 0]),
+        "bpf" => raw(libc::SYS_bpf, [0, 0, 0]),
+        "io_uring" => raw(libc::SYS_io_uring_setup, [1, 0, 0]),
+        "keyctl" => raw(libc::SYS_keyctl, [0, 0, 0]),
+        "userfaultfd" => raw(libc::SYS_userfaultfd, [0, 0, 0]),
+        "ptrace" => raw(libc::SYS_ptrace, [0, 0, 0]),
+        "process_vm_readv" => raw(libc::SYS_process_vm_readv, [1, 0, 0]),
+        "open_by_handle_at" => raw(libc::SYS_open_by_handle_at, [0, 0, 0]),
+        "setns" => raw(libc::SYS_setns, [0, 0, 0]),
+        "x32" => raw(libc::SYS_getpid | 0x4000_0000, [0, 0, 0]),
+        _ => Err(io::Error::other("no such call")),
+    }
+}
+
+#[allow(unsafe_code)]
+fn raw(call: libc::c_long, arguments: [i64; 3]) -> io::Result<String> {
+    // SAFETY: none of the calls made here is given an address to write to.
+    let answer = unsafe { libc::syscall(call, arguments[0], arguments[1], arguments[2], 0, 0, 0) };
+    if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(answer.to_string()) }
+}
+
+#[allow(unsafe_code)]
+fn socket(family: i32, kind: i32) -> io::Result<String> {
+    // SAFETY: only numbers go in and out.
+    let descriptor = unsafe { libc::socket(family, kind, 0) };
+    if descriptor == -1 { Err(io::Error::last_os_error()) } else { Ok(String::new()) }
+}
+
+/// Starts processes until it cannot; says how many there were.
+fn fork_many(most: usize) -> io::Result<String> {
+    let mut children = Vec::new();
+    for _ in 0..most {
+        match Command::new("/proc/self/exe").args(["linger", "/nowhere"]).spawn() {
+            Ok(child) => children.push(child),
+            Err(_) => break,
+        }
+    }
+    let count = children.len();
+    for mut child in children {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    Ok(count.to_string())
+}
+
+/// Touches memory until it has it all, or is stopped.
+fn allocate(mebibytes: usize) -> io::Result<String> {
+    let mut kept = Vec::new();
+    for _ in 0..mebibytes {
+        let mut block = Vec::new();
+        block.try_reserve_exact(1 << 20).map_err(io::Error::other)?;
+        block.resize(1 << 20, 1u8);
+        kept.push(block);
+    }
+    Ok(kept.len().to_string())
+}
+
+/// Writes until the disk is full; says how much that was.
+fn fill(path: &str) -> io::Result<String> {
+    let mut file = fs::File::create(path)?;
+    let block = vec![1; 1 << 20];
+    let mut written = 0;
+    while written < 4096 && file.write_all(&block).is_ok() {
+        written += 1;
+    }
+    Ok(written.to_string())
+}
+
+/// Leaves its parents behind and goes on, writing a mark if it can; the gateway's end must end it too.
+#[allow(unsafe_code)]
+fn linger(marker: &str) -> io::Result<String> {
+    // SAFETY: this process has one thread.
+    if unsafe { libc::fork() } == 0 {
+        // SAFETY: takes and gives only numbers.
+        unsafe { libc::setsid() };
+        let _ = fs::write(marker, "here");
+        std::thread::sleep(Duration::from_secs(600));
+        std::process::exit(0);
+    }
+    std::thread::sleep(Duration::from_secs(600));
+    Ok(String::new())
+}
