@@ -115,6 +115,7 @@ event_names! {
     ExecutionIntent = "execution.intent",
     ExecutionResult = "execution.result",
     ExecutionLateResult = "execution.late_result",
+    ExecutionServerRequest = "execution.server_request",
     ExecutionIndeterminate = "execution.indeterminate",
     ExecutionCancelled = "execution.cancelled",
 

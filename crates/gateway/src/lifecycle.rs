@@ -28,23 +28,24 @@ use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, f
 use portcullis_gauntlet::{Args, GauntletError, SafeResult, finish, screen};
 use portcullis_governance::approval::{Asked, Book, State};
 use portcullis_governance::boundary::{
-    Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, Transmit as _,
-    TransmitFailure, ValidatedPermit,
+    Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, TransmitFailure,
+    ValidatedPermit,
 };
 use portcullis_governance::evidence::Evidence;
 use portcullis_governance::notes::{Canonicalized, Determined, Evaluated, Received};
 use portcullis_governance::permit::{Mint, Permit};
 use portcullis_governance::policy::{Authorised, Circumstances, Decision, Verdict};
-use portcullis_governance::record::Isolation;
+use portcullis_governance::record::{Isolation, Transport};
 use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::request::{CanonicalRequest, RequestError};
 use portcullis_governance::session::Session;
 use portcullis_governance::trail::Trail;
-use portcullis_upstream::{Live, UpstreamError};
+use portcullis_upstream::{Beside, Live, UpstreamError, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedMutexGuard, mpsc};
 
+use crate::edge::attendant::Attendant;
 use crate::replay::Replaying;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
@@ -95,6 +96,10 @@ pub struct Call {
     pub target: Target,
     /// The arguments, unparsed.
     pub arguments: Option<Box<RawValue>>,
+    /// What it wants said around the arguments.
+    pub wants: Wants,
+    /// Who attends to the call while the server works on it.
+    pub(crate) attendant: Arc<Attendant>,
     /// Tells when the agent no longer wants the answer.
     pub cancel: CancellationSignal,
 }
@@ -159,6 +164,7 @@ impl Lifecycle {
         let decision = self.decide(call, &request, entry, proposal)?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
+        let _turn = self.take_turn(entry, proposal).await;
         let permit = self.issue(authorised, entry, call, proposal);
         if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
             return self.replay(replaying, permit, request, entry, call, proposal).await;
@@ -185,6 +191,7 @@ impl Lifecycle {
             trail.note(EventName::McpUngovernedToolSurface, json!({"code": "MP-FH-002", "name": name}));
             return Err(call.target.unknown().with("proposal_id", json!(id)));
         };
+        call.attendant.serve(&entry);
         trail.about(&entry.tool, entry.server.trust.as_str());
         trail.note(EventName::ProposalReceived, received);
         Ok(Proposal { id, world, entry, arguments, trail, lineage, log: self.log.id() })
@@ -398,6 +405,17 @@ impl Lifecycle {
             .with("expires_at", json!(expires_at))
     }
 
+    /// A child of the legacy era does not say which call a question of its belongs to. If it may ask at all, its
+    /// calls take turns, so that there is only one it can be (PRO-21).
+    async fn take_turn(&self, entry: &ToolEntry, proposal: &Proposal) -> Option<OwnedMutexGuard<()>> {
+        let asks = !entry.server.declaration.server_requests().is_empty()
+            && matches!(entry.server.record.transport, Transport::Stdio { .. });
+        if !asks {
+            return None;
+        }
+        Some(proposal.world.upstream(entry.tool.id().server())?.turn().await)
+    }
+
     /// Step 7. One permit, for exactly this request.
     fn issue(
         &self,
@@ -435,9 +453,13 @@ impl Lifecycle {
             None => Err(UpstreamError::Closed.into()),
         };
         let channel = ready.map_err(|error| self.not_usable(&error, &permit, entry, proposal))?;
+        // PRO-63: what may be asked is what the declaration lists and this client can do.
+        let capabilities = call.attendant.capabilities(&entry.server.declaration);
+        let wants = Wants { capabilities, ..call.wants.clone() };
         let now = Now { registry: &*self.world, session: &call.session, lineage: &proposal.lineage };
+        let wire = channel.addressed(&wants);
         let admitted =
-            self.boundary.admit(permit, request, &*channel, now, call.message.clone(), &mut proposal.trail);
+            self.boundary.admit(permit, request, &wire, now, call.message.clone(), &mut proposal.trail);
         match admitted.await {
             Ok(validated) => Ok((validated, channel)),
             Err(Denied::Check(check)) => {
@@ -481,7 +503,8 @@ impl Lifecycle {
 
     /// Step 9. One frame.
     async fn transmit(&self, validated: ValidatedPermit, channel: &Live, call: &Call) -> SealedResponse {
-        channel.transmit(validated, call.cancel.clone()).await
+        let attendant: Arc<dyn Beside> = call.attendant.clone();
+        channel.converse(validated, call.cancel.clone(), Some(&attendant)).await
     }
 
     /// Step 10. Recorded, then validated, then released.

@@ -19,6 +19,7 @@ pub struct Upstream {
     connection: Connection,
     verified: ArcSwapOption<Live>,
     verifying: tokio::sync::Mutex<()>,
+    turns: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Why a server cannot be used.
@@ -50,7 +51,17 @@ impl NotUsable {
 impl Upstream {
     /// Nothing is started yet.
     pub fn new(connection: Connection) -> Self {
-        Self { connection, verified: ArcSwapOption::empty(), verifying: tokio::sync::Mutex::default() }
+        Self {
+            connection,
+            verified: ArcSwapOption::empty(),
+            verifying: tokio::sync::Mutex::default(),
+            turns: Arc::default(),
+        }
+    }
+
+    /// Waits until no other call has the server to itself.
+    pub(crate) async fn turn(&self) -> tokio::sync::OwnedMutexGuard<()> {
+        self.turns.clone().lock_owned().await
     }
 
     /// The connection itself, for its status and events.

@@ -10,13 +10,15 @@ use portcullis_core::{
     DeclarationVersion, Item, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, ToolId,
 };
 use portcullis_gauntlet::{CompiledSchema, SchemaRole, ToolSpec};
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::binding::Binding;
 use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
-use crate::declaration::{Declaration, Idempotency, Rejection, Replay, SideEffect, ToolClause};
+use crate::declaration::{
+    AcceptedRequest, Declaration, Idempotency, Rejection, Replay, SideEffect, ToolClause,
+};
 use crate::subject::Subject;
 
 /// A declaration that passed every rule of GOV-403 against a live server.
@@ -29,6 +31,8 @@ pub struct AcceptedDeclaration {
     resources: Vec<Arc<AcceptedTool>>,
     prompts: Vec<Arc<AcceptedTool>>,
     completions: Vec<Arc<AcceptedTool>>,
+    server_requests: Vec<AcceptedRequest>,
+    client_capabilities: Value,
 }
 
 /// One callable tool, or a resource, template or prompt, which are asked for in the same way.
@@ -180,7 +184,19 @@ impl AcceptedDeclaration {
                 accept(&clause.as_tool(), item, Subject::Prompt, &definition.definition)
             })
             .collect::<Result<_, String>>()?;
-        Ok(Self { version, document, live, tools, resources, prompts, completions })
+        let server_requests = declaration.body.accepted_requests();
+        let client_capabilities = declaration.body.client_capabilities();
+        Ok(Self {
+            version,
+            document,
+            live,
+            tools,
+            resources,
+            prompts,
+            completions,
+            server_requests,
+            client_capabilities,
+        })
     }
 
     /// `<counter>:<sha256>`.
@@ -230,6 +246,16 @@ impl AcceptedDeclaration {
     /// The prompts, in declared order.
     pub fn prompts(&self) -> &[Arc<AcceptedTool>] {
         &self.prompts
+    }
+
+    /// The requests the server may make while it works on a call (GOV-408).
+    pub fn server_requests(&self) -> &[AcceptedRequest] {
+        &self.server_requests
+    }
+
+    /// The same, as the capabilities we announce to it.
+    pub fn client_capabilities(&self) -> &Value {
+        &self.client_capabilities
     }
 
     /// The prompts and templates whose arguments the server completes.

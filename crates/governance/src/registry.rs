@@ -179,9 +179,8 @@ impl Registry {
 
     fn add(&mut self, server: &ServerEntry) {
         let (names, identity) = (self.names, &server.record.server_identity);
-        let name = |tool: &AcceptedTool, named: &Named| match names {
-            Names::Bare => tool.id().item().name().to_owned(),
-            Names::Prefixed => wire_name(tool, names, |taken| named.by_name.contains_key(taken)),
+        let name = |tool: &AcceptedTool, named: &Named| {
+            wire_name(tool, names, |taken| named.by_name.contains_key(taken))
         };
         for tool in server.declaration.tools() {
             self.tools.add(name(tool, &self.tools), tool, server);

@@ -5,8 +5,9 @@
 
 use bytes::Bytes;
 use portcullis_governance::boundary::{WireCall, WireFrame};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::beside::Wants;
 use crate::era::{LEGACY_REVISIONS, MODERN_REVISION};
 use crate::{Era, Settings};
 
@@ -25,39 +26,75 @@ pub(crate) fn fresh_id() -> u64 {
 /// Writes messages in the language of one era.
 #[derive(Debug, Clone)]
 pub(crate) struct Frames {
-    /// `"_meta":{…}` of every modern request; empty in the legacy era.
+    era: Era,
+    /// `"_meta":{…}` of every modern request that wants nothing of its own; empty in the legacy era.
     meta: String,
-    client: String,
+    client: Value,
+    /// What we say we can be asked (GOV-408).
+    capabilities: Value,
 }
 
 impl Frames {
     pub(crate) fn new(era: Era, settings: &Settings) -> Self {
         let client = json!({"name": settings.client_name, "version": settings.client_version});
-        // PRO-63: nothing is declared that the gateway does not carry, and so far it carries nothing.
-        let meta = match era {
-            Era::Legacy => String::new(),
-            Era::Modern => {
-                let meta = json!({
-                    "io.modelcontextprotocol/protocolVersion": MODERN_REVISION,
-                    "io.modelcontextprotocol/clientCapabilities": {},
-                    "io.modelcontextprotocol/clientInfo": client,
-                });
-                format!("\"_meta\":{meta}")
-            }
-        };
-        Self { meta, client: client.to_string() }
+        let capabilities = settings.capabilities.clone();
+        let mut frames = Self { era, meta: String::new(), client, capabilities };
+        if era == Era::Modern {
+            frames.meta = format!("\"_meta\":{}", frames.modern_meta(&frames.capabilities));
+        }
+        frames
     }
 
-    pub(crate) fn call(&self, call: &WireCall<'_>) -> WireFrame {
+    fn modern_meta(&self, capabilities: &Value) -> Value {
+        json!({
+            "io.modelcontextprotocol/protocolVersion": MODERN_REVISION,
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+            "io.modelcontextprotocol/clientInfo": self.client,
+        })
+    }
+
+    pub(crate) fn call(&self, call: &WireCall<'_>, wants: &Wants) -> WireFrame {
         let id = fresh_id();
-        let bytes = self.request(id, call.method, call.params);
+        let mut params = call.params.to_vec();
+        if let Some(input) = &wants.input {
+            params.extend_from_slice(format!(",\"inputResponses\":{}", input.responses).as_bytes());
+            if let Some(state) = &input.state {
+                params.extend_from_slice(b",\"requestState\":");
+                write_string(&mut params, state);
+            }
+        }
+        let meta = self.call_meta(id, wants);
+        let bytes = self.request_with(id, call.method, &params, meta.as_deref().unwrap_or(&self.meta));
         WireFrame { id, bytes, method: call.method, name: call.name.map(str::to_owned) }
+    }
+
+    /// `_meta` of a call that wants something; `None` if it wants nothing special.
+    fn call_meta(&self, id: u64, wants: &Wants) -> Option<String> {
+        let level = wants.log_level.filter(|_| self.era == Era::Modern);
+        let able = if wants.capabilities.is_null() { json!({}) } else { wants.capabilities.clone() };
+        if !wants.progress && level.is_none() && (self.era == Era::Legacy || able == self.capabilities) {
+            return None;
+        }
+        let mut meta = match self.era {
+            Era::Legacy => json!({}),
+            Era::Modern => self.modern_meta(&able),
+        };
+        if wants.progress {
+            // Unguessable, unique in flight, and it says which call it is about.
+            meta["progressToken"] = id.into();
+        }
+        if let Some(level) = level {
+            meta["io.modelcontextprotocol/logLevel"] = level.into();
+        }
+        Some(format!("\"_meta\":{meta}"))
     }
 
     pub(crate) fn initialize(&self, id: u64) -> Bytes {
         let proposed = LEGACY_REVISIONS[0];
-        let params =
-            format!(r#""protocolVersion":"{proposed}","capabilities":{{}},"clientInfo":{}"#, self.client);
+        let params = format!(
+            r#""protocolVersion":"{proposed}","capabilities":{},"clientInfo":{}"#,
+            self.capabilities, self.client
+        );
         self.request(id, "initialize", params.as_bytes())
     }
 
@@ -92,17 +129,21 @@ impl Frames {
 
     /// `params` is the inside of the object.
     fn request(&self, id: u64, method: &str, params: &[u8]) -> Bytes {
-        let mut text = Vec::with_capacity(params.len() + self.meta.len() + method.len() + 72);
+        self.request_with(id, method, params, &self.meta)
+    }
+
+    fn request_with(&self, id: u64, method: &str, params: &[u8], meta: &str) -> Bytes {
+        let mut text = Vec::with_capacity(params.len() + meta.len() + method.len() + 72);
         text.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
         text.extend_from_slice(id.to_string().as_bytes());
         text.extend_from_slice(br#","method":"#);
         write_string(&mut text, method);
         text.extend_from_slice(br#","params":{"#);
         text.extend_from_slice(params);
-        if !params.is_empty() && !self.meta.is_empty() {
+        if !params.is_empty() && !meta.is_empty() {
             text.push(b',');
         }
-        text.extend_from_slice(self.meta.as_bytes());
+        text.extend_from_slice(meta.as_bytes());
         text.extend_from_slice(b"}}");
         text.into()
     }
@@ -115,7 +156,7 @@ fn write_string(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
+    use crate::Input;
 
     fn read(bytes: &Bytes) -> Value {
         serde_json::from_slice(bytes).unwrap()
@@ -126,12 +167,31 @@ mod tests {
         let params = br#""name":"e\"cho","arguments":{"a":1e21,"b":"\u001b"}"#;
         let call = WireCall { method: "tools/call", name: Some("e\"cho"), params };
         for era in [Era::Legacy, Era::Modern] {
-            let frame = Frames::new(era, &Settings::default()).call(&call);
+            let frame = Frames::new(era, &Settings::default()).call(&call, &Wants::default());
             assert!(frame.bytes.windows(params.len()).any(|part| part == params));
             let value = read(&frame.bytes);
             assert_eq!((value["id"].as_u64(), &value["params"]["name"]), (Some(frame.id), &json!("e\"cho")));
             let version = value["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str();
             assert_eq!(version, (era == Era::Modern).then_some("2026-07-28"));
+        }
+    }
+
+    #[test]
+    fn a_call_says_what_it_wants_in_the_words_of_its_era() {
+        // PRO-11, PRO-63, PRO-68
+        let call = WireCall { method: "tools/call", name: Some("x"), params: br#""name":"x""# };
+        let input = Input { responses: json!({"q": {"action": "accept"}}), state: Some("s\"\u{e9}".into()) };
+        let capabilities = json!({"elicitation": {}});
+        let wants = Wants { progress: true, log_level: Some("info"), capabilities, input: Some(input) };
+        for era in [Era::Legacy, Era::Modern] {
+            let frame = Frames::new(era, &Settings::default()).call(&call, &wants);
+            let params = &read(&frame.bytes)["params"];
+            assert_eq!(params["_meta"]["progressToken"].as_u64(), Some(frame.id));
+            assert_eq!(params["requestState"], "s\"\u{e9}");
+            let level = params["_meta"]["io.modelcontextprotocol/logLevel"].as_str();
+            assert_eq!(level, (era == Era::Modern).then_some("info"));
+            let able = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"];
+            assert_eq!(able.is_object(), era == Era::Modern);
         }
     }
 

@@ -188,8 +188,15 @@ impl Probe<'_> {
         debug_assert_eq!(permit.method(), method);
         let id = fresh_id();
         let bytes = frame(id);
-        let exchange =
-            Exchange { id, bytes: &bytes, method, name: None, timeout, max_response_bytes: MESSAGE_LIMIT };
+        let exchange = Exchange {
+            id,
+            bytes: &bytes,
+            method,
+            name: None,
+            timeout,
+            max_response_bytes: MESSAGE_LIMIT,
+            attendant: None,
+        };
         let (_canceller, never) = CancellationSignal::pair();
         let answer = link.exchange(exchange, never).await;
         drop(permit);

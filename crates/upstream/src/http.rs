@@ -15,18 +15,20 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use portcullis_core::jsonrpc::{self, Kind, Message};
+use portcullis_core::jsonrpc::{Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
 use portcullis_governance::endpoint::HttpEndpoint;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use crate::beside::{Beside, Unanswered};
 use crate::event::{Events, UpstreamEvent};
 use crate::frame::Frames;
 use crate::link::{Answer, ENVELOPE_ALLOWANCE, Exchange, MESSAGE_LIMIT, too_large, within};
 use crate::pool::{Pool, Unsent, Wire};
 use crate::sse::EventStream;
+use crate::stdio::{answered, empty_object};
 use crate::{Era, Settings, UpstreamError};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -339,22 +341,33 @@ impl Inner {
         if let Kind::Response { .. } = message.kind() {
             return self.message(data, exchange);
         }
-        self.beside(&message);
+        self.beside(&message, exchange.attendant);
         None
     }
 
     /// Something that answers nothing of ours.
-    fn beside(self: &Arc<Self>, message: &Message<'_>) {
+    fn beside(self: &Arc<Self>, message: &Message<'_>, attendant: Option<&Arc<dyn Beside>>) {
         match message.kind() {
             Kind::Request { id, method } => {
-                let reply = if method == "ping" {
-                    jsonrpc::result_response(id, b"{}")
-                } else {
-                    self.events.server_request(method);
-                    jsonrpc::error_response::<()>(Some(id), -32601, "not available", None)
-                };
-                let link = Arc::clone(self);
-                tokio::spawn(async move { timeout(COURTESY, link.tell(reply.into())).await });
+                let (link, attendant) = (Arc::clone(self), attendant.cloned());
+                let (id, method) = (id.to_owned(), method.to_owned());
+                let params = message.params.map_or_else(empty_object, ToOwned::to_owned);
+                tokio::spawn(async move {
+                    let answer = match attendant {
+                        _ if method == "ping" => Ok(serde_json::json!({})),
+                        Some(attendant) => attendant.asked(method.clone(), params).await,
+                        None => Err(Unanswered::Undeclared),
+                    };
+                    if answer == Err(Unanswered::Undeclared) {
+                        link.events.server_request(&method);
+                    }
+                    let _ = timeout(COURTESY, link.tell(answered(&id, answer).into())).await;
+                });
+            }
+            Kind::Notification { method: method @ ("notifications/progress" | "notifications/message") } => {
+                if let (Some(attendant), Some(params)) = (attendant, message.params) {
+                    attendant.notified(method, params);
+                }
             }
             Kind::Notification {
                 method:

@@ -12,6 +12,7 @@
 //! | [`live`] | a connection that is up: builds frames, transmits permits |
 //! | [`snapshot`] | what a server says it is and has: the greeting, and every page of its tools |
 //! | [`era`], `greeting` | the two eras, and finding out which one this is |
+//! | [`beside`] | what a server says and asks while it works on a call |
 //! | `frame` | the exact bytes of our messages |
 //! | `pending` | who waits for which answer |
 //! | `stdio`, `process`, `last_words` | a child process: lines in, lines out, and its end |
@@ -33,6 +34,7 @@
 //! Whether a call may be made, what may be declared, what a result must look like; and confinement of the child
 //! beyond an empty environment, its own process group and no new privileges.
 
+pub mod beside;
 pub mod connection;
 pub mod endpoint;
 pub mod era;
@@ -55,6 +57,7 @@ mod sse;
 mod stdio;
 pub mod web;
 
+pub use beside::{Beside, Input, Unanswered, Wants};
 pub use connection::{Connection, Phase, Status, probe_once};
 pub use endpoint::{Endpoint, StdioEndpoint};
 pub use era::Era;

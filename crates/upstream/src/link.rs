@@ -1,10 +1,12 @@
 //! One exchange, whatever carries it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
 
+use crate::beside::Beside;
 use crate::http::HttpLink;
 use crate::stdio::StdioLink;
 
@@ -25,10 +27,11 @@ pub(crate) struct Exchange<'a> {
     pub(crate) name: Option<&'a str>,
     pub(crate) timeout: Duration,
     pub(crate) max_response_bytes: usize,
+    pub(crate) attendant: Option<&'a Arc<dyn Beside>>,
 }
 
 impl<'a> Exchange<'a> {
-    pub(crate) fn of(permit: &'a ValidatedPermit) -> Self {
+    pub(crate) fn of(permit: &'a ValidatedPermit, attendant: Option<&'a Arc<dyn Beside>>) -> Self {
         let frame = permit.frame();
         Self {
             id: frame.id,
@@ -37,6 +40,7 @@ impl<'a> Exchange<'a> {
             name: frame.name.as_deref(),
             timeout: permit.timeout(),
             max_response_bytes: permit.max_response_bytes(),
+            attendant,
         }
     }
 }

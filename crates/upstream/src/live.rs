@@ -11,6 +11,7 @@ use portcullis_governance::boundary::{
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use crate::beside::{Beside, Wants};
 use crate::event::Events;
 use crate::frame::{Frames, fresh_id};
 use crate::greeting::Probe;
@@ -176,15 +177,45 @@ fn unavailable(reason: String) -> Outcome {
     Outcome::Failed(TransmitFailure::Unavailable { reason, sent: true })
 }
 
+/// A live connection that builds the frames of one call, with what that call wants said around its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Addressed<'l> {
+    live: &'l Live,
+    wants: &'l Wants,
+}
+
+impl Live {
+    /// The connection as one call sees it.
+    pub fn addressed<'l>(&'l self, wants: &'l Wants) -> Addressed<'l> {
+        Addressed { live: self, wants }
+    }
+
+    /// Sends the permit's frame and waits for its answer, with somebody who attends to the call meanwhile.
+    pub async fn converse(
+        &self,
+        permit: ValidatedPermit,
+        cancel: CancellationSignal,
+        attendant: Option<&Arc<dyn Beside>>,
+    ) -> SealedResponse {
+        let outcome = self.exchange(Exchange::of(&permit, attendant), permit.idempotent(), cancel).await;
+        permit.seal(outcome)
+    }
+}
+
+impl ReadyChannel for Addressed<'_> {
+    fn frame(&self, call: &WireCall<'_>) -> WireFrame {
+        self.live.frames.call(call, self.wants)
+    }
+}
+
 impl ReadyChannel for Live {
     fn frame(&self, call: &WireCall<'_>) -> WireFrame {
-        self.frames.call(call)
+        self.frames.call(call, &Wants::default())
     }
 }
 
 impl Transmit for Live {
     async fn transmit(&self, permit: ValidatedPermit, cancel: CancellationSignal) -> SealedResponse {
-        let outcome = self.exchange(Exchange::of(&permit), permit.idempotent(), cancel).await;
-        permit.seal(outcome)
+        self.converse(permit, cancel, None).await
     }
 }

@@ -4,10 +4,12 @@
 //! after all, is known to be late and not taken for something nobody asked.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portcullis_governance::boundary::{Outcome, TransmitFailure};
 use tokio::sync::{Notify, oneshot};
+
+use crate::beside::{Attendant, Beside};
 
 /// How many abandoned calls are remembered.
 const REMEMBERED: usize = 1_024;
@@ -31,6 +33,18 @@ struct Table {
 pub(crate) struct Waiting {
     pub(crate) reply: oneshot::Sender<Outcome>,
     pub(crate) max_response_bytes: usize,
+    attendant: Attendant,
+}
+
+/// Who could be meant by what does not say which call it belongs to.
+#[derive(Debug)]
+pub(crate) enum Attending {
+    /// There is no call.
+    Nobody,
+    /// There is one.
+    One(Arc<dyn Beside>),
+    /// It could be any of several, so it is none.
+    Several,
 }
 
 /// Whose answer this is.
@@ -47,6 +61,7 @@ impl Pending {
         &self,
         id: u64,
         max_response_bytes: usize,
+        attendant: Attendant,
     ) -> Result<oneshot::Receiver<Outcome>, String> {
         let mut table = self.lock();
         if let Some(reason) = &table.closed {
@@ -56,8 +71,24 @@ impl Pending {
             return Err("the request id is in use".into());
         }
         let (reply, receiver) = oneshot::channel();
-        table.waiting.insert(id, Waiting { reply, max_response_bytes });
+        table.waiting.insert(id, Waiting { reply, max_response_bytes, attendant });
         Ok(receiver)
+    }
+
+    /// Who attends to the call `id`.
+    pub(crate) fn attendant(&self, id: u64) -> Attendant {
+        self.lock().waiting.get(&id).and_then(|waiting| waiting.attendant.clone())
+    }
+
+    /// Who attends to the one call under way, if it is one.
+    pub(crate) fn attending(&self) -> Attending {
+        let table = self.lock();
+        let mut attended = table.waiting.values().filter_map(|waiting| waiting.attendant.as_ref());
+        match (attended.next(), attended.next()) {
+            (None, _) => Attending::Nobody,
+            (Some(attendant), None) => Attending::One(Arc::clone(attendant)),
+            (Some(_), Some(_)) => Attending::Several,
+        }
     }
 
     /// Whoever waits for `id` waits no longer.
@@ -139,8 +170,8 @@ mod tests {
     #[test]
     fn an_answer_goes_to_its_caller_once() {
         let pending = Pending::default();
-        let _receiver = pending.register(7, 10).unwrap();
-        assert!(pending.register(7, 10).is_err());
+        let _receiver = pending.register(7, 10, None).unwrap();
+        assert!(pending.register(7, 10, None).is_err());
         assert!(matches!(pending.take(7), Addressee::Waiting(_)));
         assert!(matches!(pending.take(7), Addressee::Nobody));
     }
@@ -149,7 +180,7 @@ mod tests {
     fn a_late_answer_is_known_as_one_and_the_memory_of_it_is_bounded() {
         let pending = Pending::default();
         for id in 0..2_000 {
-            let _receiver = pending.register(id, 10).unwrap();
+            let _receiver = pending.register(id, 10, None).unwrap();
             assert!(pending.abandon(id) && !pending.abandon(id));
         }
         assert!(matches!(pending.take(1_999), Addressee::GaveUp));
@@ -160,12 +191,12 @@ mod tests {
     #[test]
     fn the_end_of_a_connection_reaches_everybody() {
         let pending = Pending::default();
-        let mut receiver = pending.register(1, 10).unwrap();
+        let mut receiver = pending.register(1, 10, None).unwrap();
         pending.close("gone");
         assert!(matches!(
             receiver.try_recv().unwrap(),
             Outcome::Failed(TransmitFailure::Unavailable { sent: true, .. })
         ));
-        assert_eq!(pending.register(2, 10).unwrap_err(), "gone");
+        assert_eq!(pending.register(2, 10, None).unwrap_err(), "gone");
     }
 }

@@ -9,6 +9,8 @@ pub struct Settings {
     pub client_name: String,
     /// `clientInfo.version`.
     pub client_version: String,
+    /// What we say we can be asked: the requests that the server's declaration lists (GOV-408).
+    pub capabilities: serde_json::Value,
     /// How long `server/discover` may take in a process whose era is unknown. Long enough for a slow start: a
     /// silent server costs this once, since its era is remembered (PRO-62).
     pub probe_patience: Duration,
@@ -39,6 +41,7 @@ impl Default for Settings {
         Self {
             client_name: "portcullis".into(),
             client_version: env!("CARGO_PKG_VERSION").into(),
+            capabilities: serde_json::json!({}),
             probe_patience: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(30),
             list_timeout: Duration::from_secs(30),

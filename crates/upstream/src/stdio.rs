@@ -11,17 +11,19 @@ use bytes::{Bytes, BytesMut};
 use portcullis_core::jsonrpc::{self, Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
 use rustix::process::Pid;
+use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::beside::Unanswered;
 use crate::event::{Events, UpstreamEvent};
 use crate::frame::Frames;
 use crate::last_words::LastWords;
 use crate::link::{Exchange, MESSAGE_LIMIT, too_large, within};
-use crate::pending::{Addressee, Pending};
+use crate::pending::{Addressee, Attending, Pending};
 use crate::{StdioEndpoint, UpstreamError, process};
 
 /// How many frames may wait to be written. A server that reads nothing must not make us hold more.
@@ -80,8 +82,8 @@ impl StdioLink {
     /// Sends a request and waits for its answer. Whoever stops waiting, by time, by cancellation or by dropping
     /// this future, is taken off the table, and the server is told.
     pub(crate) async fn exchange(&self, exchange: Exchange<'_>, mut cancel: CancellationSignal) -> Outcome {
-        let Exchange { id, bytes, method, timeout, max_response_bytes, .. } = exchange;
-        let answer = match self.desk.pending.register(id, max_response_bytes) {
+        let Exchange { id, bytes, method, timeout, max_response_bytes, attendant, .. } = exchange;
+        let answer = match self.desk.pending.register(id, max_response_bytes, attendant.cloned()) {
             Ok(answer) => answer,
             Err(reason) => return unavailable(reason, false),
         };
@@ -237,7 +239,7 @@ async fn read(mut stdout: ChildStdout, desk: Arc<Desk>, closing: watch::Sender<b
 }
 
 impl Desk {
-    fn line(&self, line: &Bytes) {
+    fn line(self: &Arc<Self>, line: &Bytes) {
         if line.trim_ascii().is_empty() {
             return;
         }
@@ -258,10 +260,19 @@ impl Desk {
             Kind::Request { id, method: "ping" } => {
                 let _ = self.outbox.try_send(jsonrpc::result_response(id, b"{}").into());
             }
-            Kind::Request { id, method } => {
-                self.events.server_request(method);
-                let refusal = jsonrpc::error_response::<()>(Some(id), -32601, "not available", None);
-                let _ = self.outbox.try_send(refusal.into());
+            Kind::Request { id, method } => self.question(id, method, message.params),
+            Kind::Notification { method: method @ "notifications/progress" } => {
+                if let Some(params) = message.params
+                    && let Some(attendant) = progress_token(params).and_then(|id| self.pending.attendant(id))
+                {
+                    attendant.notified(method, params);
+                }
+            }
+            Kind::Notification { method: method @ "notifications/message" } => {
+                if let (Some(params), Attending::One(attendant)) = (message.params, self.pending.attending())
+                {
+                    attendant.notified(method, params);
+                }
             }
             Kind::Notification {
                 method:
@@ -274,6 +285,33 @@ impl Desk {
             Kind::Notification { .. } => {}
             Kind::Invalid => self.events.violation("a message that is no request, notification or response"),
         }
+    }
+
+    /// A question to the client: answered by who attends to the one call under way, or refused.
+    fn question(self: &Arc<Self>, id: &RawValue, method: &str, params: Option<&RawValue>) {
+        let attendant = match self.pending.attending() {
+            Attending::One(attendant) => attendant,
+            Attending::Nobody => {
+                self.events.server_request(method);
+                let _ = self.outbox.try_send(answered(id, Err(Unanswered::Undeclared)).into());
+                return;
+            }
+            Attending::Several => {
+                let message = "several calls are under way, and nothing says which one asks".into();
+                let refusal = answered(id, Err(Unanswered::Refused { code: -32603, message }));
+                let _ = self.outbox.try_send(refusal.into());
+                return;
+            }
+        };
+        let (desk, id, method) = (Arc::clone(self), id.to_owned(), method.to_owned());
+        let params = params.map_or_else(empty_object, ToOwned::to_owned);
+        tokio::spawn(async move {
+            let answer = attendant.asked(method.clone(), params).await;
+            if answer == Err(Unanswered::Undeclared) {
+                desk.events.server_request(&method);
+            }
+            let _ = desk.outbox.send(answered(&id, answer).into()).await;
+        });
     }
 
     /// Hands an outcome to whoever waits for it.
@@ -292,6 +330,31 @@ impl Desk {
         self.events.violation("a line longer than 16 MiB");
         if let Some(id) = leading_id(head) {
             self.answer(Some(id), |_| too_large(head.len(), head));
+        }
+    }
+}
+
+/// The call a progress report is about: our tokens are the ids of requests.
+pub(crate) fn progress_token(params: &RawValue) -> Option<u64> {
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Progress {
+        progress_token: u64,
+    }
+    serde_json::from_str::<Progress>(params.get()).ok().map(|progress| progress.progress_token)
+}
+
+pub(crate) fn empty_object() -> Box<RawValue> {
+    RawValue::from_string("{}".into()).expect("an empty object")
+}
+
+/// The response to a question.
+pub(crate) fn answered(id: &RawValue, answer: Result<serde_json::Value, Unanswered>) -> Vec<u8> {
+    match answer {
+        Ok(result) => jsonrpc::result_response(id, result.to_string().as_bytes()),
+        Err(Unanswered::Undeclared) => jsonrpc::error_response::<()>(Some(id), -32601, "not available", None),
+        Err(Unanswered::Refused { code, message }) => {
+            jsonrpc::error_response::<()>(Some(id), code, &message, None)
         }
     }
 }

@@ -68,6 +68,8 @@ pub(crate) struct Control {
     pub(crate) forge_error: Option<i64>,
     /// Put a gateway's own `_meta` into an honest result.
     pub(crate) forge_meta: bool,
+    /// Log a message of this level during a call.
+    pub(crate) log: Option<String>,
     /// Ask the client this during a call: one method, or several in turn.
     pub(crate) server_request: OneOrMany,
     /// Try to get out during a call, and log what came of it.

@@ -186,7 +186,8 @@ impl Server {
         let call = request.method == "tools/call";
         let asks = era == Era::Legacy && !control.server_request.as_slice().is_empty();
         let streams = request.method == "subscriptions/listen"
-            || (call && (control.sse || asks || request.meta("progressToken").is_some()));
+            || (call
+                && (control.sse || asks || control.log.is_some() || request.meta("progressToken").is_some()));
         let noisy = control.garbage && control.misbehaves_on(&request.method);
         self.spy.act(connection, frame, control.clone(), outbox);
         if streams {

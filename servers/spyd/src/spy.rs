@@ -362,6 +362,10 @@ impl Spy {
                 request.params.get("inputResponses").cloned().into_iter().collect()
             }
         };
+        if let Some(level) = &control.log {
+            let params = json!({ "level": level, "logger": "inner", "data": "spy <b>logs</b>" });
+            outbox.send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }));
+        }
         if control.isolate != Default::default() {
             let (attempts, log) = (&control.isolate, &self.log);
             tokio::task::block_in_place(|| tools::attempt(attempts, log));

@@ -22,7 +22,7 @@ use portcullis_governance::record::{
     Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
 };
 use portcullis_governance::registry::Names;
-use portcullis_upstream::{Endpoint, probe_once};
+use portcullis_upstream::{Endpoint, Settings, probe_once};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ impl Control {
         // The rules that need only the file, before anything is started for its sake.
         portcullis_governance::declaration::rules::check(&declaration, &asked.declaration_file, &expect)
             .map_err(rejected)?;
-        let live = self.look_at(&checked).await?;
+        let live = self.look_at(&checked, declaration.body.client_capabilities()).await?;
         check_version(&checked, &live)?;
 
         let mut state = self.state.lock().await;
@@ -181,11 +181,13 @@ impl Control {
         Ok(record)
     }
 
-    async fn look_at(&self, checked: &Checked) -> Result<LiveSurface, ControlError> {
+    async fn look_at(&self, checked: &Checked, capabilities: Value) -> Result<LiveSurface, ControlError> {
+        // PRO-63: what a server lists depends on what it may ask.
+        let settings = Settings { capabilities, ..self.settings.clone() };
         let endpoint = Endpoint::of_transport(&checked.transport, &checked.pins);
         let prober = Arc::new(Prober::new(self.log.clone(), checked.version.clone()));
         let snapshot =
-            probe_once(&checked.identity, &endpoint, prober, &self.settings).await.map_err(|error| {
+            probe_once(&checked.identity, &endpoint, prober, &settings).await.map_err(|error| {
                 ControlError::new(
                     error.code(),
                     format!("cannot look at server '{}': {error}", checked.identity),
@@ -207,7 +209,9 @@ impl Control {
         let record = &entry.record;
         let endpoint = Endpoint::of_transport(&record.transport, &record.artifact_pins);
         let prober = Arc::new(Prober::new(self.log.clone(), record.server_version.clone()));
-        let looked = probe_once(name, &endpoint, prober, &self.settings).await;
+        let capabilities = entry.declaration.client_capabilities().clone();
+        let settings = Settings { capabilities, ..self.settings.clone() };
+        let looked = probe_once(name, &endpoint, prober, &settings).await;
         let live = looked
             .map_err(|error| error.to_string())
             .and_then(|snapshot| surface(&snapshot).map_err(|error| error.to_string()));

@@ -359,7 +359,9 @@ impl State {
         let identity = record.server_identity.clone();
         let endpoint = Endpoint::of_transport(&record.transport, &record.artifact_pins);
         let prober = Arc::new(Prober::new(log.clone(), record.server_version.clone()));
-        let connection = Connection::new(identity.clone(), endpoint, prober, settings.clone());
+        let capabilities = declaration.client_capabilities().clone();
+        let settings = Settings { capabilities, ..settings.clone() };
+        let connection = Connection::new(identity.clone(), endpoint, prober, settings);
         let live = Arc::new(ServerLive::default());
         if record.state == ServerState::Halted {
             live.halt();

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use portcullis_core::jsonrpc::{Kind, Message, error_response};
 use serde_json::value::RawValue;
 
+use super::outlet::Outlet;
 use super::{Answer, Edge, Sender};
 
 /// More elements than this are refused: one message must not become any number of calls.
@@ -58,14 +59,19 @@ impl Edge {
                 Some(Answer::Error { code: -32600, message, data: None }.into_response(id))
             }
             Kind::Request { id, .. } => match sender.conversation.begin(id.get()) {
-                Some((_under_way, cancel)) => Some(self.run(sender.clone(), element, cancel).await),
+                Some((_under_way, cancel)) => {
+                    Some(self.run(sender.clone(), element, Outlet::None, cancel).await)
+                }
                 None => Some(Answer::id_in_use().into_response(id)),
             },
             Kind::Notification { method } => {
                 self.notified(&sender.conversation, method, message.params);
                 None
             }
-            Kind::Response { .. } => None,
+            Kind::Response { id, outcome } => {
+                sender.conversation.owed().answered(id, outcome);
+                None
+            }
             Kind::Invalid => invalid(message.id),
         }
     }

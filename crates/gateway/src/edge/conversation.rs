@@ -12,6 +12,7 @@ use portcullis_governance::boundary::{CancellationSignal, Canceller};
 use portcullis_governance::session::Session;
 
 use super::log_level::Level;
+use super::questions::{Abilities, Owed};
 use super::revision::{Era, Revision};
 
 /// A client we are talking with.
@@ -23,17 +24,27 @@ pub(crate) struct Conversation {
     revision: Revision,
     /// The least severe message wanted; `Level::OFF` until the client says.
     level: AtomicU8,
+    abilities: Abilities,
+    /// What this client owes answers to.
+    owed: Arc<Owed>,
     /// Requests being answered, by the text of their ids.
     in_flight: Mutex<HashMap<String, Canceller>>,
 }
 
 impl Conversation {
-    pub(crate) fn new(session: Arc<Session>, client: impl Into<String>, revision: Revision) -> Self {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        client: impl Into<String>,
+        revision: Revision,
+        abilities: Abilities,
+    ) -> Self {
         Self {
             session,
             client: client.into(),
             revision,
             level: AtomicU8::new(Level::OFF),
+            abilities,
+            owed: Arc::default(),
             in_flight: Mutex::default(),
         }
     }
@@ -52,6 +63,20 @@ impl Conversation {
 
     pub(crate) fn era(&self) -> Era {
         self.revision.era()
+    }
+
+    /// What the client said at `initialize` that it can be asked.
+    pub(crate) fn abilities(&self) -> &Abilities {
+        &self.abilities
+    }
+
+    pub(crate) fn owed(&self) -> &Arc<Owed> {
+        &self.owed
+    }
+
+    /// The least severe log message wanted.
+    pub(crate) fn threshold(&self) -> u8 {
+        self.level.load(Ordering::Relaxed)
     }
 
     /// `logging/setLevel`.

@@ -4,8 +4,10 @@
 //! runs in between. Requests that could come from a web page on another site are refused before they are read
 //! (PRO-32).
 
+mod body;
 mod eras;
 mod headers;
+mod respond;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -56,7 +58,7 @@ impl Default for HttpLimits {
     }
 }
 
-type Reply = Response<Full<Bytes>>;
+type Reply = Response<body::Body>;
 
 impl Edge {
     /// Serves until `stop` turns true; then takes no more connections and finishes the requests under way.
@@ -219,8 +221,8 @@ fn busy() -> Reply {
     plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions")
 }
 
-fn rpc(status: StatusCode, body: Vec<u8>) -> Reply {
-    let mut reply = Response::new(Full::new(Bytes::from(body)));
+fn rpc(status: StatusCode, text: Vec<u8>) -> Reply {
+    let mut reply = Response::new(body::Body::Whole(Full::new(Bytes::from(text))));
     *reply.status_mut() = status;
     reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply

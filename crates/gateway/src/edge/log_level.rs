@@ -18,6 +18,13 @@ impl Level {
     /// As a threshold: more severe than anything.
     pub(crate) const OFF: u8 = u8::MAX;
 
+    /// As a threshold says it.
+    pub(crate) fn of_threshold(threshold: u8) -> Option<&'static str> {
+        const NAMES: [&str; 8] =
+            ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+        NAMES.get(usize::from(threshold)).copied()
+    }
+
     pub(crate) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "debug" => Level::Debug,

@@ -4,11 +4,14 @@
 //! knows the protocol but no transport. The era of a client is decided by what it sends, never by configuration
 //! (PRO-1): per connection on stdio, per request on HTTP.
 
+pub(crate) mod attendant;
 mod batch;
 mod conversation;
 pub mod http;
 mod log_level;
+mod outlet;
 mod params;
+mod questions;
 mod revision;
 pub mod sessions;
 pub mod stdio;
@@ -22,6 +25,7 @@ use portcullis_core::error::{ErrorDocument, one_line};
 use portcullis_core::jsonrpc::{Message, error_response, result_response};
 use portcullis_governance::boundary::CancellationSignal;
 use portcullis_governance::registry::Names;
+use portcullis_upstream::Wants;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -32,9 +36,12 @@ use crate::result::{self, View};
 use crate::sealed::Seal;
 use crate::target::Target;
 use crate::world::WorldCell;
+use attendant::Attendant;
 use conversation::Conversation;
 use log_level::Level;
+use outlet::Outlet;
 pub(crate) use params::Params;
+use questions::{Abilities, Asker};
 pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
 
 const INSTRUCTIONS: &str = "Every tool here is governed by Portcullis: calls are checked against declared schemas and \
@@ -121,6 +128,7 @@ impl Edge {
         self: &Arc<Self>,
         sender: Sender,
         message: &Bytes,
+        outlet: Outlet,
         cancel: CancellationSignal,
     ) -> Vec<u8> {
         let (edge, inside) = (self.clone(), message.clone());
@@ -130,7 +138,7 @@ impl Edge {
             let parsed = Message::read(&message)?;
             let (id, method) = (parsed.id?, parsed.method.as_deref()?);
             let asked = Asked { method, params: parsed.params, message: &message };
-            let answer = edge.answer(&sender, &asked, cancel).await;
+            let answer = edge.answer(&sender, &asked, outlet, cancel).await;
             Some(answer.into_response(id))
         };
         match tokio::spawn(settled).await {
@@ -144,13 +152,19 @@ impl Edge {
     }
 
     /// What one request comes to.
-    async fn answer(&self, sender: &Sender, asked: &Asked<'_>, cancel: CancellationSignal) -> Answer {
+    async fn answer(
+        &self,
+        sender: &Sender,
+        asked: &Asked<'_>,
+        outlet: Outlet,
+        cancel: CancellationSignal,
+    ) -> Answer {
         if !self.offers(asked.method, sender.era()) {
             return Answer::unknown_method(asked.method);
         }
         match asked.method {
             "tools/call" | "resources/read" | "prompts/get" | "completion/complete" => {
-                match self.understand(sender, asked, cancel) {
+                match self.understand(sender, asked, outlet, cancel) {
                     Ok(call) => self.governed(sender, asked.method, call).await,
                     Err(answer) => answer,
                 }
@@ -181,7 +195,7 @@ impl Edge {
 
     /// What declarations allow, in the words of `initialize` and `server/discover`.
     fn capabilities(&self) -> Value {
-        let mut capabilities = json!({"tools": {}});
+        let mut capabilities = json!({"tools": {}, "logging": {}});
         for (method, capability) in [
             ("resources/list", "resources"),
             ("prompts/list", "prompts"),
@@ -215,6 +229,7 @@ impl Edge {
         &self,
         sender: &Sender,
         asked: &Asked<'_>,
+        outlet: Outlet,
         cancel: CancellationSignal,
     ) -> Result<Call, Answer> {
         let Some(Ok(params)) = asked.params.map(Params::read) else {
@@ -245,8 +260,28 @@ impl Edge {
                 }
             }
         };
-        let session = sender.conversation.session();
+        let conversation = &sender.conversation;
+        let session = conversation.session();
+        let meta = params.meta.unwrap_or_default();
+        let (threshold, abilities) = match sender.era() {
+            Era::Legacy => (conversation.threshold(), conversation.abilities().clone()),
+            Era::Modern => {
+                let level = meta.log_level.as_deref().and_then(Level::named);
+                (level.map_or(Level::OFF, |level| level as u8), Abilities::read(meta.client_capabilities))
+            }
+        };
+        let token = meta.progress_token.filter(|token| is_token(token)).map(ToOwned::to_owned);
+        let wants = Wants {
+            progress: token.is_some(),
+            log_level: Level::of_threshold(threshold),
+            ..Wants::default()
+        };
+        let asker = Asker { abilities, owed: conversation.owed().clone() };
+        let log = self.lifecycle.log.clone();
+        let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, log));
         Ok(Call {
+            wants,
+            attendant,
             session: session.clone(),
             client: sender.conversation.client().to_owned(),
             // Whoever is not the anonymous agent has proved it at the edge.
@@ -261,7 +296,10 @@ impl Edge {
     /// Through the lifecycle, and back in the client's words.
     async fn governed(&self, sender: &Sender, method: &str, call: Call) -> Answer {
         let era = sender.era();
-        match self.lifecycle.call(call).await {
+        let attendant = call.attendant.clone();
+        let response = self.lifecycle.call(call).await;
+        attendant.finish();
+        match response {
             Ok(Response { answered: Answered::Result(result), entry, mark, .. }) => {
                 let registry = self.world.load().registry().clone();
                 let server = entry.tool.id().server();
@@ -343,6 +381,11 @@ impl Edge {
     fn server_info(&self) -> Value {
         json!({"name": "portcullis", "title": "Portcullis", "version": self.version})
     }
+}
+
+/// Progress tokens are strings or integers.
+fn is_token(raw: &RawValue) -> bool {
+    raw.get().starts_with('"') || raw.get().parse::<i64>().is_ok()
 }
 
 /// `logging/setLevel`, which we answer ourselves.

@@ -36,6 +36,8 @@ pub(crate) struct Params<'a> {
     pub(crate) protocol_version: Option<Cow<'a, str>>,
     #[serde(default, rename = "clientInfo")]
     pub(crate) client_info: Option<ClientInfo>,
+    #[serde(borrow, default)]
+    pub(crate) capabilities: Option<&'a RawValue>,
     // Of `notifications/cancelled`.
     #[serde(borrow, default, rename = "requestId")]
     pub(crate) request_id: Option<&'a RawValue>,
@@ -73,6 +75,10 @@ pub(crate) struct Meta<'a> {
     pub(crate) client_capabilities: Option<&'a RawValue>,
     #[serde(default, rename = "io.modelcontextprotocol/clientInfo")]
     pub(crate) client_info: Option<ClientInfo>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
+    pub(crate) log_level: Option<Cow<'a, str>>,
+    #[serde(borrow, default, rename = "progressToken")]
+    pub(crate) progress_token: Option<&'a RawValue>,
 }
 
 /// What a client calls itself.

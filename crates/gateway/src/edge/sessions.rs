@@ -13,6 +13,7 @@ use rand::RngExt as _;
 use serde_json::json;
 
 use super::conversation::Conversation;
+use super::questions::Abilities;
 use super::revision::{MODERN, Revision};
 
 /// A session unused for this long is gone.
@@ -64,9 +65,10 @@ impl Sessions {
         principal: &Principal,
         client: &str,
         revision: Revision,
+        abilities: Abilities,
     ) -> Option<(String, Arc<Conversation>)> {
         let id = to_hex(&rand::rng().random::<[u8; 16]>());
-        let conversation = self.open(Key::Legacy(id.clone()), principal, client, revision)?;
+        let conversation = self.open(Key::Legacy(id.clone()), principal, client, revision, abilities)?;
         Some((id, conversation))
     }
 
@@ -76,10 +78,11 @@ impl Sessions {
         principal: &Principal,
         client: &str,
         revision: Revision,
+        abilities: Abilities,
     ) -> Arc<Conversation> {
         let session = Arc::new(Session::open(principal.clone(), self.clock.now()));
         self.record(&session, client);
-        Arc::new(Conversation::new(session, client, revision))
+        Arc::new(Conversation::new(session, client, revision, abilities))
     }
 
     /// The session of a legacy id, if it is this principal's and not idle for too long.
@@ -105,7 +108,7 @@ impl Sessions {
                 return Some(found.conversation.clone());
             }
         }
-        self.open(key, principal, client, MODERN)
+        self.open(key, principal, client, MODERN, Abilities::default())
     }
 
     /// Ends a legacy session; false if it is not this principal's.
@@ -129,6 +132,7 @@ impl Sessions {
         principal: &Principal,
         client: &str,
         revision: Revision,
+        abilities: Abilities,
     ) -> Option<Arc<Conversation>> {
         let now = self.clock.now();
         let mut live = self.live.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -144,7 +148,7 @@ impl Sessions {
         let session = Arc::new(Session::open(principal.clone(), now));
         let used = AtomicU64::new(now.as_millis());
         self.record(&session, client);
-        let conversation = Arc::new(Conversation::new(session, client, revision));
+        let conversation = Arc::new(Conversation::new(session, client, revision, abilities));
         live.insert(key, Live { conversation: conversation.clone(), used });
         Some(conversation)
     }

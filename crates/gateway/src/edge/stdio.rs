@@ -10,6 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::batch::is_batch;
+use super::outlet::Outlet;
+use super::questions::Abilities;
 use super::{Answer, Edge, Era, MODERN, Params, Revision, Sender};
 
 /// Longest line taken from a client.
@@ -78,7 +80,8 @@ impl Edge {
                         Some((under_way, cancel)) => {
                             let (edge, replies, message) = (self.clone(), replies.clone(), message.clone());
                             calls.spawn(async move {
-                                let reply = edge.run(sender, &message, cancel).await;
+                                let outlet = Outlet::Lines(replies.clone());
+                                let reply = edge.run(sender, &message, outlet, cancel).await;
                                 drop(under_way);
                                 let _ = replies.send(reply);
                             });
@@ -96,8 +99,11 @@ impl Edge {
                     self.notified(&sender.conversation, method, parsed.params);
                 }
             }
-            // We ask clients nothing that they could answer.
-            Kind::Response { .. } => {}
+            Kind::Response { id, outcome } => {
+                if let Some(sender) = sender {
+                    sender.conversation.owed().answered(id, outcome);
+                }
+            }
             Kind::Invalid => {
                 let _ =
                     replies.send(error_response::<()>(parsed.id, -32600, "not a JSON-RPC 2.0 message", None));
@@ -141,8 +147,9 @@ impl Edge {
             }
             let asked = params.as_ref().and_then(|p| p.protocol_version.as_deref());
             let revision = Revision::agree(asked.unwrap_or_default());
+            let abilities = Abilities::read(params.as_ref().and_then(|p| p.capabilities));
             let client = params.and_then(|p| p.client_info).map(|info| info.name).unwrap_or_default();
-            let conversation = self.sessions.open_unlisted(self.principal(), &client, revision);
+            let conversation = self.sessions.open_unlisted(self.principal(), &client, revision, abilities);
             *sender = Some(Sender { conversation });
             return Ok(Recognised::Initialize(revision));
         }
@@ -156,7 +163,8 @@ impl Edge {
             if sender.as_ref().is_none_or(|sender| sender.era() != Era::Modern) {
                 let info = params.and_then(|params| params.meta).and_then(|meta| meta.client_info);
                 let client = info.map(|info| info.name).unwrap_or_default();
-                let conversation = self.sessions.open_unlisted(self.principal(), &client, MODERN);
+                let conversation =
+                    self.sessions.open_unlisted(self.principal(), &client, MODERN, Abilities::default());
                 *sender = Some(Sender { conversation });
             }
         } else if sender.as_ref().is_some_and(|sender| sender.era() == Era::Modern) {

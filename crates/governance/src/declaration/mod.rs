@@ -462,6 +462,66 @@ pub enum ServerRequest {
     Roots,
 }
 
+impl ServerRequest {
+    /// The word in declarations, which is also that of the client's capability.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ServerRequest::Sampling => "sampling",
+            ServerRequest::Elicitation => "elicitation",
+            ServerRequest::Roots => "roots",
+        }
+    }
+
+    /// The kind of a request by its method.
+    pub fn of_method(method: &str) -> Option<Self> {
+        Some(match method {
+            "sampling/createMessage" => ServerRequest::Sampling,
+            "elicitation/create" => ServerRequest::Elicitation,
+            "roots/list" => ServerRequest::Roots,
+            _ => return None,
+        })
+    }
+}
+
+/// A request the server may make, with its caps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptedRequest {
+    /// What it may ask.
+    pub kind: ServerRequest,
+    /// How often in one call.
+    pub max_per_call: u32,
+    /// Sampling: how many tokens at most.
+    pub max_tokens: u32,
+}
+
+impl Body {
+    /// The requests the server may make.
+    pub fn accepted_requests(&self) -> Vec<AcceptedRequest> {
+        // GOV-408: four rounds, unless less is declared.
+        const ROUNDS: u32 = 4;
+        const TOKENS: u32 = 1_024;
+        let accepted = |clause: &ServerRequestClause| match clause {
+            ServerRequestClause::Plain(kind) => {
+                AcceptedRequest { kind: *kind, max_per_call: ROUNDS, max_tokens: TOKENS }
+            }
+            ServerRequestClause::Limited(limited) => AcceptedRequest {
+                kind: limited.kind,
+                max_per_call: limited.max_per_call.unwrap_or(ROUNDS).min(ROUNDS),
+                max_tokens: limited.max_tokens.unwrap_or(TOKENS),
+            },
+        };
+        self.server_requests.iter().map(accepted).collect()
+    }
+
+    /// The same in the words of a client's capabilities: what we say upstream that we can be asked.
+    pub fn client_capabilities(&self) -> Value {
+        let requests = self.accepted_requests();
+        let members =
+            requests.iter().map(|request| (request.kind.as_str().to_owned(), serde_json::json!({})));
+        Value::Object(members.collect())
+    }
+}
+
 /// A server request with caps.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -81,7 +81,12 @@ impl Agent {
         self.begin_as(id, method, params)
     }
 
-    pub(crate) fn begin_as(&self, id: u64, method: &str, mut params: Value) -> Stream {
+    pub(crate) fn begin_as(&self, id: u64, method: &str, params: Value) -> Stream {
+        let (headers, body) = self.worded(id, method, params);
+        self.post(&body, &headers)
+    }
+
+    fn worded(&self, id: u64, method: &str, mut params: Value) -> (Vec<(&'static str, String)>, Value) {
         let mut headers = Vec::new();
         if self.is_modern() {
             headers.push(("Mcp-Method", method.to_owned()));
@@ -93,12 +98,30 @@ impl Agent {
             params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = self.capabilities.clone();
             params["_meta"]["io.modelcontextprotocol/clientInfo"] = json!({"name": "agent", "version": "1"});
         }
-        self.post(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), &headers)
+        (headers, json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
     }
 
     pub(crate) fn tell(&self, method: &str, params: Value) {
         let reply = self.post(&json!({"jsonrpc": "2.0", "method": method, "params": params}), &[]);
         assert_eq!(reply.status, 202, "{method}");
+    }
+
+    /// The same agent for another thread.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            address: self.address.clone(),
+            session: self.session.clone(),
+            hello: self.hello.clone(),
+            capabilities: self.capabilities.clone(),
+            next: Cell::new(self.next.get() + 1_000),
+            revision: self.revision,
+        }
+    }
+
+    /// Sends a request and does not read its answer; dropping the connection hangs up.
+    pub(crate) fn hang(&self, id: u64, method: &str, params: Value) -> TcpStream {
+        let (headers, body) = self.worded(id, method, params);
+        self.write("POST", "/mcp", &body.to_string(), &headers)
     }
 
     /// One POST.
@@ -108,6 +131,10 @@ impl Agent {
 
     /// Any HTTP request, with this agent's session.
     pub(crate) fn send(&self, method: &str, path: &str, body: &str, more: &[(&str, String)]) -> Stream {
+        Stream::read(self.write(method, path, body, more))
+    }
+
+    fn write(&self, method: &str, path: &str, body: &str, more: &[(&str, String)]) -> TcpStream {
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n\
              Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n",
@@ -126,7 +153,7 @@ impl Agent {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(format!("{head}\r\n{body}").as_bytes()).unwrap();
-        Stream::read(stream)
+        stream
     }
 }
 

@@ -13,5 +13,6 @@ mod replay;
 mod restart;
 mod revisions;
 mod sandbox;
+mod streams;
 mod support;
 mod third_party;

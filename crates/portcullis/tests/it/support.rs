@@ -366,8 +366,13 @@ impl Spy {
 
     /// Registers the honest spy.
     pub(crate) fn register(&self, home: &Home) -> Value {
+        self.register_with(home, "")
+    }
+
+    /// Registers it with more in its declaration.
+    pub(crate) fn register_with(&self, home: &Home, more: &str) -> Value {
         let file = home.beside(&format!("{}.yaml", self.name));
-        fs::write(&file, self.declaration()).unwrap();
+        fs::write(&file, format!("{}\n{more}\n", self.declaration())).unwrap();
         let args = self.add_args(&file);
         home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
     }
@@ -385,6 +390,13 @@ impl Spy {
             .filter(|frame| frame["method"] == method)
             .map(|frame| frame["raw"].as_str().unwrap_or_default().to_owned())
             .collect()
+    }
+
+    /// What happened to the spy, by the word it logs.
+    pub(crate) fn log_events(&self, event: &str) -> Vec<Value> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["event"] == event).collect()
     }
 
     pub(crate) fn calls(&self) -> usize {

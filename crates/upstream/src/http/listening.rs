@@ -86,6 +86,7 @@ impl Inner {
                     name: None,
                     timeout: Duration::MAX,
                     max_response_bytes: MESSAGE_LIMIT,
+                    attendant: None,
                 };
                 self.request(Method::POST, bytes.clone(), Some(exchange))
             }
@@ -105,7 +106,7 @@ impl Inner {
                         Kind::Response { id: over, .. } if over.get().parse() == Ok(id) => {
                             return Over::Ended;
                         }
-                        _ => self.beside(&message),
+                        _ => self.beside(&message, None),
                     },
                 }
             }

@@ -168,6 +168,7 @@ impl Ask {
             name: frame.name.as_deref(),
             timeout: self.timeout,
             max_response_bytes: self.max,
+            attendant: None,
         };
         let (_canceller, never) = CancellationSignal::pair();
         live.exchange(exchange, self.repeatable, self.cancel.unwrap_or(never)).await

@@ -11,11 +11,27 @@ use portcullis_governance::boundary::{CancellationSignal, Canceller};
 use super::headers::{SESSION, VERSION, mismatch};
 use super::{Reply, busy, plain, rpc};
 use crate::edge::batch::is_batch;
-use crate::edge::conversation::Conversation;
+use crate::edge::conversation::{Conversation, UnderWay};
+use crate::edge::questions::Abilities;
 use crate::edge::{Answer, Edge, Era, MODERN, Params, Revision, Sender};
 
-/// Cancels a modern call whose client has gone: a closed response stream is a cancellation (PRO-67).
-struct CancelOnDrop(Option<Canceller>);
+/// What holds while a request is answered.
+pub(super) enum Hold {
+    /// A closed response is a cancellation (PRO-67).
+    Modern(CancelOnDrop),
+    /// It is not: the call goes on, and its id stays in use.
+    Legacy(#[allow(dead_code, reason = "held for its end")] UnderWay),
+}
+
+/// Cancels a modern call whose client has gone.
+pub(super) struct CancelOnDrop(Option<Canceller>);
+
+impl CancelOnDrop {
+    /// The call is over; there is nothing to cancel any more.
+    pub(super) fn over(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -59,7 +75,12 @@ impl Edge {
                 }
                 plain(StatusCode::ACCEPTED, "")
             }
-            Kind::Response { .. } => plain(StatusCode::ACCEPTED, ""),
+            Kind::Response { id, outcome } => {
+                if let Ok(conversation) = self.conversation(principal, headers) {
+                    conversation.owed().answered(id, outcome);
+                }
+                plain(StatusCode::ACCEPTED, "")
+            }
             Kind::Invalid => rpc(
                 StatusCode::BAD_REQUEST,
                 error_response::<()>(parsed.id, -32600, "not a JSON-RPC 2.0 message", None),
@@ -103,10 +124,8 @@ impl Edge {
             meta.and_then(|meta| meta.client_info.as_ref()).map(|info| info.name.clone()).unwrap_or_default();
         let Some(conversation) = self.sessions.modern(principal, &client) else { return busy() };
         let (canceller, cancel) = CancellationSignal::pair();
-        let mut on_drop = CancelOnDrop(Some(canceller));
-        let reply = self.run(Sender { conversation }, message, cancel).await;
-        on_drop.0 = None;
-        rpc(StatusCode::OK, reply)
+        let hold = Hold::Modern(CancelOnDrop(Some(canceller)));
+        self.respond(Sender { conversation }, headers, message, cancel, hold).await
     }
 
     async fn legacy(
@@ -125,9 +144,7 @@ impl Edge {
         let Some((under_way, cancel)) = conversation.begin(id) else {
             return rpc(StatusCode::BAD_REQUEST, respond(Answer::id_in_use()));
         };
-        let reply = self.run(Sender { conversation }, message, cancel).await;
-        drop(under_way);
-        rpc(StatusCode::OK, reply)
+        self.respond(Sender { conversation }, headers, message, cancel, Hold::Legacy(under_way)).await
     }
 
     async fn take_batch(
@@ -188,9 +205,10 @@ impl Edge {
             );
             return rpc(StatusCode::OK, respond(answer));
         };
+        let abilities = Abilities::read(params.capabilities);
         let client = params.client_info.map(|info| info.name).unwrap_or_default();
         let revision = Revision::agree(params.protocol_version.as_deref().unwrap_or_default());
-        let Some((id, _)) = self.sessions.open_legacy(principal, &client, revision) else {
+        let Some((id, _)) = self.sessions.open_legacy(principal, &client, revision, abilities) else {
             return busy();
         };
         let mut reply = rpc(StatusCode::OK, respond(Answer::Result(self.initialize(revision))));

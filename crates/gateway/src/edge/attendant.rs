@@ -1,0 +1,181 @@
+//! Who attends to a call for its client: passes on what the server says meanwhile, and puts its questions to the
+//! client (PRO §3).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_core::Actor;
+use portcullis_gauntlet::{Gauntlet, Raw};
+use portcullis_governance::accepted::AcceptedDeclaration;
+use portcullis_governance::boundary::BoxFuture;
+use portcullis_governance::registry::ToolEntry;
+use portcullis_upstream::{Beside, Unanswered};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::log_level::Level;
+use super::outlet::Outlet;
+use super::questions::{self, Asker};
+
+/// How many notifications of a call pass in a second; the last report of progress always does.
+const PER_SECOND: u32 = 20;
+
+/// Attends to one call.
+#[derive(Debug)]
+pub(crate) struct Attendant {
+    /// The client's own progress token, as it wrote it.
+    token: Option<Box<RawValue>>,
+    /// The least severe log message wanted.
+    threshold: u8,
+    outlet: Outlet,
+    asker: Asker,
+    log: AuditLog,
+    gauntlet: Gauntlet,
+    entry: OnceLock<Arc<ToolEntry>>,
+    pace: Mutex<Pace>,
+    asked: AtomicU32,
+}
+
+/// How fast notifications pass.
+#[derive(Debug)]
+struct Pace {
+    second: Instant,
+    passed: u32,
+    /// The last report that had to wait.
+    held: Option<Vec<u8>>,
+}
+
+impl Attendant {
+    pub(crate) fn new(
+        token: Option<Box<RawValue>>,
+        threshold: u8,
+        outlet: Outlet,
+        asker: Asker,
+        log: AuditLog,
+    ) -> Self {
+        Self {
+            token,
+            threshold,
+            outlet,
+            asker,
+            log,
+            gauntlet: Gauntlet::default(),
+            entry: OnceLock::new(),
+            pace: Mutex::new(Pace { second: Instant::now(), passed: 0, held: None }),
+            asked: AtomicU32::new(0),
+        }
+    }
+
+    /// Which call this is about, once that is known.
+    pub(crate) fn serve(&self, entry: &Arc<ToolEntry>) {
+        let _ = self.entry.set(Arc::clone(entry));
+    }
+
+    /// What the server may ask this client.
+    pub(crate) fn capabilities(&self, declaration: &AcceptedDeclaration) -> Value {
+        self.asker.abilities.within(declaration.client_capabilities())
+    }
+
+    /// The call is over: a report that had to wait goes out before the answer.
+    pub(crate) fn finish(&self) {
+        if let Some(held) = self.pace().held.take() {
+            self.outlet.send(held);
+        }
+    }
+
+    fn progress(&self, params: &RawValue) {
+        let Some(token) = &self.token else { return };
+        let Ok(Value::Object(mut params)) = serde_json::from_str(params.get()) else { return };
+        params.retain(|name, _| matches!(name.as_str(), "progress" | "total" | "message"));
+        if !params.get("progress").is_some_and(Value::is_number) {
+            return;
+        }
+        if let Some(Value::String(message)) = params.get_mut("message") {
+            *message = self.clean(message);
+        }
+        let mut params = Value::Object(params).to_string();
+        params.insert_str(1, &format!("\"progressToken\":{},", token.get()));
+        self.pass(notification("notifications/progress", &params), true);
+    }
+
+    fn message(&self, params: &RawValue) {
+        let Ok(mut params) = serde_json::from_str::<Value>(params.get()) else { return };
+        let level = params["level"].as_str().and_then(Level::named);
+        if level.is_none_or(|level| (level as u8) < self.threshold) {
+            return;
+        }
+        let Some(entry) = self.entry.get() else { return };
+        // Who says it is ours to say; the server's own word comes behind.
+        let server = entry.tool.id().server();
+        let logger = match params["logger"].as_str() {
+            Some(logger) => format!("{server}/{}", self.clean(logger)),
+            None => server.to_string(),
+        };
+        let data = params["data"].take();
+        let Ok((data, _)) = self.gauntlet.clean_value(Raw::new(data)) else { return };
+        let params = json!({"level": params["level"], "logger": logger, "data": data.get()});
+        self.pass(notification("notifications/message", &params.to_string()), false);
+    }
+
+    /// PRO §3: rate-limited, but the last report always passes.
+    fn pass(&self, message: Vec<u8>, keep_last: bool) {
+        let mut pace = self.pace();
+        if pace.second.elapsed() >= Duration::from_secs(1) {
+            (pace.second, pace.passed) = (Instant::now(), 0);
+        }
+        if pace.passed < PER_SECOND {
+            pace.passed += 1;
+            if keep_last {
+                pace.held = None;
+            }
+            self.outlet.send(message);
+        } else if keep_last {
+            pace.held = Some(message);
+        }
+    }
+
+    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+        self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clean(&self, text: &str) -> String {
+        self.gauntlet
+            .clean_text(Raw::new(text))
+            .map_or_else(|_| String::new(), |clean| clean.into_inner().into())
+    }
+}
+
+impl Beside for Attendant {
+    fn notified(&self, method: &str, params: &RawValue) {
+        match method {
+            "notifications/progress" => self.progress(params),
+            _ => self.message(params),
+        }
+    }
+
+    fn asked(&self, method: String, params: Box<RawValue>) -> BoxFuture<'static, Result<Value, Unanswered>> {
+        let refused = |error| -> BoxFuture<'static, _> { Box::pin(async move { Err(error) }) };
+        let Some(entry) = self.entry.get() else { return refused(Unanswered::Undeclared) };
+        let count = self.asked.fetch_add(1, Ordering::Relaxed);
+        let prepared = questions::prepare(entry, &method, &params, count, &self.gauntlet);
+        let outcome = match &prepared {
+            Ok(_) => "carried",
+            Err(Unanswered::Undeclared) => "undeclared",
+            Err(Unanswered::Refused { .. }) => "refused",
+        };
+        let data = json!({"kind": portcullis_core::error::one_line(&method), "outcome": outcome, "tool": entry.tool.id()});
+        let event =
+            Event::new(EventName::ExecutionServerRequest, &Actor::server(entry.tool.id().server().as_str()));
+        let _ = self.log.append(vec![event.data(data)]);
+        match prepared {
+            Ok(question) => self.asker.ask(question, self.outlet.clone()),
+            Err(error) => refused(error),
+        }
+    }
+}
+
+fn notification(method: &str, params: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#).into_bytes()
+}

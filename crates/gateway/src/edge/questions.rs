@@ -1,0 +1,229 @@
+//! Questions of servers to clients: which may be put at all, in which words, and which answers count (GOV-408, PRO-71).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use portcullis_core::digest::to_hex;
+use portcullis_core::jsonrpc::RpcError;
+use portcullis_gauntlet::{CompiledSchema, Gauntlet, Raw, SchemaRole};
+use portcullis_governance::boundary::BoxFuture;
+use portcullis_governance::declaration::ServerRequest;
+use portcullis_governance::registry::ToolEntry;
+use portcullis_upstream::Unanswered;
+use rand::RngExt as _;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+
+use super::outlet::Outlet;
+
+/// How long a person may take (PRO §4).
+const PATIENCE: Duration = Duration::from_secs(5 * 60);
+/// How many answers a client may owe at once.
+const MOST: usize = 256;
+/// What a form may not ask for: secrets are not typed into an agent's client.
+const SECRETS: [&str; 8] =
+    ["password", "passwd", "secret", "api_key", "apikey", "token", "credential", "private_key"];
+
+/// What a client can be asked, as it declared.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Abilities(Value);
+
+impl Abilities {
+    pub(crate) fn read(raw: Option<&RawValue>) -> Self {
+        Self(raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default())
+    }
+
+    fn has(&self, kind: ServerRequest) -> bool {
+        self.0.get(kind.as_str()).is_some_and(Value::is_object)
+    }
+
+    /// What this client and a declaration have in common (PRO-63).
+    pub(crate) fn within(&self, declared: &Value) -> Value {
+        let mut common = json!({});
+        for kind in [ServerRequest::Sampling, ServerRequest::Elicitation, ServerRequest::Roots] {
+            if self.has(kind) && declared.get(kind.as_str()).is_some() {
+                common[kind.as_str()] = json!({});
+            }
+        }
+        common
+    }
+}
+
+/// A question that may be put.
+#[derive(Debug)]
+pub(crate) struct Question {
+    pub(crate) kind: ServerRequest,
+    pub(crate) method: String,
+    pub(crate) params: Value,
+}
+
+/// Holds a server's question to its declaration, and words it so that a person knows who asks.
+pub(crate) fn prepare(
+    entry: &ToolEntry,
+    method: &str,
+    params: &RawValue,
+    asked_before: u32,
+    gauntlet: &Gauntlet,
+) -> Result<Question, Unanswered> {
+    let kind = ServerRequest::of_method(method).ok_or(Unanswered::Undeclared)?;
+    let declared = entry.server.declaration.server_requests().iter().find(|request| request.kind == kind);
+    let declared = declared.ok_or(Unanswered::Undeclared)?;
+    let refuse = |message: &str| Unanswered::Refused { code: -32602, message: message.into() };
+    if asked_before >= declared.max_per_call {
+        return Err(refuse("more questions in one call than are declared"));
+    }
+    let mut params: Value =
+        serde_json::from_str(params.get()).map_err(|_| refuse("params are not readable"))?;
+    let clean = |text: &mut Value| {
+        if let Value::String(text) = text {
+            let cleaned = gauntlet.clean_text(Raw::new(text.as_str()));
+            *text = cleaned.map_or_else(|_| String::new(), |clean| clean.into_inner().into_owned());
+        }
+    };
+    match kind {
+        ServerRequest::Roots => {}
+        ServerRequest::Sampling => {
+            // PRO-71: it is the agent's model that pays.
+            let wanted = params["maxTokens"].as_u64().unwrap_or(u64::MAX);
+            params["maxTokens"] = wanted.min(declared.max_tokens.into()).into();
+            if params.get("includeContext").is_some() {
+                params["includeContext"] = json!("none");
+            }
+            if let Some(prompt) = params.get_mut("systemPrompt") {
+                clean(prompt);
+            }
+            for message in params["messages"].as_array_mut().into_iter().flatten() {
+                if let Some(text) = message.get_mut("content").and_then(|content| content.get_mut("text")) {
+                    clean(text);
+                }
+            }
+        }
+        ServerRequest::Elicitation => {
+            if params["mode"] != "url" && asks_for_secrets(&params["requestedSchema"]) {
+                return Err(refuse("secrets cannot be asked for in a form"));
+            }
+            clean(&mut params["message"]);
+            let message = params["message"].as_str().unwrap_or_default();
+            params["message"] = format!("Server '{}' asks: {message}", entry.tool.id().server()).into();
+        }
+    }
+    Ok(Question { kind, method: method.to_owned(), params })
+}
+
+fn asks_for_secrets(schema: &Value) -> bool {
+    let properties = schema["properties"].as_object();
+    properties.into_iter().flatten().any(|(name, property)| {
+        let name = name.to_ascii_lowercase();
+        SECRETS.iter().any(|secret| name.contains(secret)) || property["format"] == "password"
+    })
+}
+
+/// Whether an answer is one: what was elicited must fit what was asked for.
+pub(crate) fn judge(question: &Question, answer: Value) -> Result<Value, Unanswered> {
+    let refuse = |message: &str| Unanswered::Refused { code: -32603, message: message.into() };
+    if !answer.is_object() {
+        return Err(refuse("the client's answer is not an object"));
+    }
+    let form = question.kind == ServerRequest::Elicitation && question.params["mode"] != "url";
+    if form && answer["action"] == "accept" {
+        let schema = CompiledSchema::compile(&question.params["requestedSchema"], SchemaRole::Input)
+            .map_err(|_| refuse("the requested schema is not usable"))?;
+        if schema.validate(&answer["content"]).is_err() {
+            return Err(refuse("the client's answer does not fit the requested schema"));
+        }
+    }
+    Ok(answer)
+}
+
+/// Questions a client owes answers to, by the ids we gave them.
+#[derive(Debug, Default)]
+pub(crate) struct Owed(Mutex<HashMap<String, oneshot::Sender<Result<Value, RpcError>>>>);
+
+impl Owed {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, oneshot::Sender<Result<Value, RpcError>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A client's response; one to a question that was never asked is dropped.
+    pub(crate) fn answered(&self, id: &RawValue, outcome: Result<&RawValue, &RawValue>) -> bool {
+        let Ok(id) = serde_json::from_str::<String>(id.get()) else { return false };
+        let Some(waiting) = self.lock().remove(&id) else { return false };
+        let malformed = || RpcError { code: -32603, message: String::new(), data: None };
+        let outcome = match outcome {
+            Ok(result) => serde_json::from_str(result.get()).map_err(|_| malformed()),
+            Err(error) => Err(serde_json::from_str(error.get()).unwrap_or_else(|_| malformed())),
+        };
+        waiting.send(outcome).is_ok()
+    }
+}
+
+/// How the client of one call can be asked.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) abilities: Abilities,
+    pub(crate) owed: Arc<Owed>,
+}
+
+impl Asker {
+    /// Puts a question to the client, as a request of ours.
+    pub(crate) fn ask(
+        &self,
+        question: Question,
+        outlet: Outlet,
+    ) -> BoxFuture<'static, Result<Value, Unanswered>> {
+        let refuse = |code, message: &str| Unanswered::Refused { code, message: message.into() };
+        if !self.abilities.has(question.kind) || !outlet.is_open() {
+            let error = refuse(-32601, "the client cannot be asked this");
+            return Box::pin(async move { Err(error) });
+        }
+        let owed = self.owed.clone();
+        Box::pin(async move {
+            let id = to_hex(&rand::rng().random::<[u8; 16]>());
+            let (sender, answer) = oneshot::channel();
+            {
+                let mut owed = owed.lock();
+                owed.retain(|_, waiting| !waiting.is_closed());
+                if owed.len() >= MOST {
+                    return Err(refuse(-32603, "the client owes too many answers"));
+                }
+                owed.insert(id.clone(), sender);
+            }
+            let request =
+                json!({"jsonrpc": "2.0", "id": id, "method": question.method, "params": question.params});
+            if !outlet.send(request.to_string().into_bytes()) {
+                return Err(refuse(-32603, "the client does not listen"));
+            }
+            match tokio::time::timeout(PATIENCE, answer).await {
+                Ok(Ok(Ok(answer))) => judge(&question, answer),
+                // The client's own text stays with the client.
+                Ok(Ok(Err(error))) => {
+                    Err(refuse(i32::try_from(error.code).unwrap_or(-32603), "the client declined"))
+                }
+                _ => Err(refuse(-32603, "the client did not answer")),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_may_not_ask_for_secrets_and_answers_must_fit() {
+        // PRO §3
+        let form = |name: &str| json!({"type": "object", "properties": {name: {"type": "string"}}, "required": [name]});
+        assert!(asks_for_secrets(&form("github_token")) && asks_for_secrets(&form("Password")));
+        assert!(!asks_for_secrets(&form("name")));
+        let params = json!({"mode": "form", "requestedSchema": form("name")});
+        let question =
+            Question { kind: ServerRequest::Elicitation, method: "elicitation/create".into(), params };
+        assert!(judge(&question, json!({"action": "accept", "content": {"name": "x"}})).is_ok());
+        assert!(judge(&question, json!({"action": "accept", "content": {"name": 7}})).is_err());
+        assert!(judge(&question, json!({"action": "accept"})).is_err());
+        assert!(judge(&question, json!({"action": "decline"})).is_ok());
+        assert!(judge(&question, json!("accept")).is_err());
+    }
+}

@@ -1,0 +1,183 @@
+//! What passes beside an answer: progress, logs, cancellation, and questions of servers (PRO §3, PRO §4).
+
+use serde_json::{Value, json};
+
+use crate::agent::{Agent, REVISIONS};
+use crate::support::{Home, Operator, Spy, eventually, open_home};
+
+fn servers(requests: &str) -> (Home, Vec<Spy>) {
+    let home = open_home();
+    let spies = REVISIONS.map(|revision| {
+        let spy = Spy::speaking(&home, &format!("spy-{revision}"), revision);
+        spy.register_with(&home, requests);
+        spy
+    });
+    (home, spies.into())
+}
+
+fn name(server: &str, tool: &str) -> String {
+    format!("spy-{server}__{tool}")
+}
+
+#[test]
+fn progress_reaches_the_call_it_belongs_to_under_the_clients_own_token() {
+    // PRO-11, PRO §3, T-PRO-1: all 25 pairs
+    let (home, _spies) = servers("");
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    for client in REVISIONS {
+        let agent = Agent::open(&daemon, client);
+        for server in REVISIONS {
+            let pair = format!("client {client}, server {server}");
+            let params = |token: Value| json!({"name": name(server, "slow"), "arguments": {"ms": 20}, "_meta": {"progressToken": token}});
+            let stream = agent.begin("tools/call", params(json!(pair)));
+            assert!(stream.streams(), "{pair}");
+            assert_eq!(stream.header("x-accel-buffering"), Some("no"));
+            let messages: Vec<Value> = stream.collect();
+            assert_eq!(messages.len(), 2, "{pair}: {messages:?}");
+            let progress = &messages[0]["params"];
+            assert_eq!(progress["progressToken"], pair.as_str(), "{pair}");
+            assert_eq!((&progress["progress"], &progress["message"]), (&json!(0.5), &json!("still spying")));
+            assert_eq!(messages[1]["result"]["content"][0]["text"], "done", "{pair}");
+            // Nobody who did not ask hears of it.
+            let quiet =
+                agent.begin("tools/call", json!({"name": name(server, "slow"), "arguments": {"ms": 20}}));
+            assert!(!quiet.streams(), "{pair}");
+            assert_eq!(quiet.last().unwrap()["result"]["content"][0]["text"], "done");
+        }
+    }
+}
+
+#[test]
+fn log_messages_come_to_who_asked_cleaned_and_with_the_servers_name() {
+    // PRO §3
+    let (home, spies) = servers("");
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    for spy in &spies {
+        spy.control(&json!({"log": "warning"}));
+    }
+    for client in REVISIONS {
+        let agent = Agent::open(&daemon, client);
+        for server in REVISIONS {
+            let pair = format!("client {client}, server {server}");
+            for (level, heard) in [("error", false), ("info", true)] {
+                let mut params = json!({"name": name(server, "echo"), "arguments": {"text": "x"}});
+                if agent.is_modern() {
+                    params["_meta"] = json!({"io.modelcontextprotocol/logLevel": level});
+                } else {
+                    agent.result("logging/setLevel", json!({"level": level}));
+                }
+                let messages: Vec<Value> = agent.begin("tools/call", params).collect();
+                assert_eq!(messages.len(), 1 + usize::from(heard), "{pair} {level}: {messages:?}");
+                if heard {
+                    let log = &messages[0]["params"];
+                    assert_eq!(log["logger"], format!("spy-{server}/inner"), "{pair}");
+                    assert_eq!(log["data"], "spy &lt;b&gt;logs&lt;/b&gt;", "{pair}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cancellation_reaches_exactly_its_request_in_the_servers_own_way() {
+    // PRO-67, T-PRO-1
+    let (home, spies) = servers("");
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    for client in REVISIONS {
+        let agent = Agent::open(&daemon, client);
+        for (server, spy) in REVISIONS.iter().zip(&spies) {
+            let before = spy.log_events("cancelled").len();
+            let params = json!({"name": name(server, "slow"), "arguments": {"ms": 60_000}});
+            let calls = spy.calls();
+            // The approval of this tool may still be asked for; the request is under way when the spy has it.
+            std::thread::scope(|scope| {
+                if agent.is_modern() {
+                    let hang_up = agent.hang(77, "tools/call", params);
+                    eventually("the call", || (spy.calls() > calls).then_some(()));
+                    drop(hang_up);
+                } else {
+                    let copy = agent.copy();
+                    let call = scope.spawn(move || copy.begin_as(77, "tools/call", params).last());
+                    eventually("the call", || (spy.calls() > calls).then_some(()));
+                    agent.tell("notifications/cancelled", json!({"requestId": 77}));
+                    let answer = call.join().unwrap().unwrap();
+                    assert_eq!(answer["error"]["data"]["error"], "CANCELLED", "{answer}");
+                }
+            });
+            eventually("the cancellation", || (spy.log_events("cancelled").len() > before).then_some(()));
+        }
+    }
+    drop(operator);
+    daemon.stop();
+    let cancelled = home.events("execution.cancelled");
+    assert_eq!(cancelled.len(), 25, "each is on record");
+}
+
+#[test]
+fn a_question_of_a_legacy_server_is_put_to_a_legacy_client_and_its_answer_goes_back() {
+    // PRO §4, PRO-21, PRO-71, GOV-408
+    let requests =
+        "server_requests: [ { kind: sampling, max_per_call: 1, max_tokens: 8 }, elicitation, roots ]";
+    let (home, spies) = servers(requests);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let able = json!({"sampling": {}, "elicitation": {}, "roots": {}});
+    for (server, spy) in REVISIONS[..4].iter().zip(&spies) {
+        for client in &REVISIONS[..4] {
+            let pair = format!("client {client}, server {server}");
+            let agent = Agent::able(&daemon, client, able.clone());
+            let call = json!({"name": name(server, "echo"), "arguments": {"text": "x"}});
+            let converse = |answer: &dyn Fn(&Value) -> Value| {
+                let mut stream = agent.begin("tools/call", call.clone());
+                let question = stream.next().unwrap();
+                let reply = json!({"jsonrpc": "2.0", "id": question["id"], "result": answer(&question)});
+                assert_eq!(agent.post(&reply, &[]).status, 202);
+                // The same answer again answers nothing any more.
+                assert_eq!(agent.post(&reply, &[]).status, 202);
+                (question, stream.last().unwrap())
+            };
+            spy.control(&json!({"server_request": "elicitation/create"}));
+            let (question, answer) =
+                converse(&|_| json!({"action": "accept", "content": {"answer": "forty-two"}}));
+            let message = question["params"]["message"].as_str().unwrap();
+            assert_eq!(message, format!("Server 'spy-{server}' asks: The spy asks."), "{pair}");
+            let told = answer["result"]["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+            assert!(told.contains("forty-two"), "{pair}: {told}");
+            // What does not fit the form does not pass.
+            let (_, answer) = converse(&|_| json!({"action": "accept", "content": {"answer": 42}}));
+            let told = answer["result"]["content"][1]["text"].as_str().unwrap();
+            assert!(told.contains("does not fit") && !told.contains("42,"), "{pair}: {told}");
+            spy.control(&json!({"server_request": "sampling/createMessage"}));
+            let (question, answer) = converse(
+                &|_| json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hm"}}),
+            );
+            assert_eq!(question["params"]["maxTokens"], 8, "no more than is declared: {question}");
+            assert!(answer["result"]["content"][1]["text"].as_str().unwrap().contains("hm"), "{pair}");
+            spy.control(&json!({"server_request": "roots/list"}));
+            let (_, answer) = converse(&|_| json!({"roots": [{"uri": "file:///here"}]}));
+            assert!(
+                answer["result"]["content"][1]["text"].as_str().unwrap().contains("file:///here"),
+                "{pair}"
+            );
+            // A client that cannot be asked is not asked.
+            let unable = Agent::open(&daemon, client);
+            let answer = unable.ask("tools/call", call.clone());
+            let told = answer["result"]["content"][1]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+            assert!(told.contains("cannot be asked"), "{pair}: {told}");
+            // Two questions where one is declared.
+            spy.control(&json!({"server_request": ["sampling/createMessage", "sampling/createMessage"]}));
+            let (_, answer) = converse(
+                &|_| json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hm"}}),
+            );
+            let told = answer["result"]["content"][1]["text"].as_str().unwrap();
+            assert!(told.contains("more questions in one call"), "{pair}: {told}");
+            spy.control(&json!({}));
+        }
+    }
+    drop(daemon);
+    assert!(home.events("execution.server_request").len() >= 6 * 16);
+    home.verify();
+}
