@@ -118,6 +118,8 @@ event_names! {
     ExecutionServerRequest = "execution.server_request",
     ExecutionIndeterminate = "execution.indeterminate",
     ExecutionCancelled = "execution.cancelled",
+    ExecutionSanitised = "execution.sanitised",
+    ExecutionWithheld = "execution.withheld",
 
     McpServerUnavailable = "mcp.server_unavailable",
     McpUngovernedToolSurface = "mcp.ungoverned_tool_surface",

@@ -15,6 +15,7 @@
 //! | [`principal`], [`lineage`] | who asks, in which session, as which step |
 //! | [`clock`] | time that tests can hold, and that never runs backwards |
 //! | [`secret`] | a value that cannot be printed |
+//! | [`scrub`] | secrets taken out of text |
 //! | [`error`] | the one table of error codes |
 //! | [`jsonrpc`] | the JSON-RPC envelope, read without parsing what it carries |
 //! | [`failpoint`] | named places where a test build may die |
@@ -35,6 +36,7 @@ pub mod jsonrpc;
 pub mod lineage;
 pub mod name;
 pub mod principal;
+pub mod scrub;
 pub mod secret;
 pub mod tool_id;
 

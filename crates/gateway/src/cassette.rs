@@ -79,6 +79,8 @@ pub struct Recorded {
     pub response: Bytes,
     /// Its digest.
     pub sha256: Sha256Digest,
+    /// The digest of the output schema the tool had, if it had one.
+    pub schema_sha256: Option<Sha256Digest>,
 }
 
 impl Cassette {
@@ -110,6 +112,7 @@ impl Cassette {
                 is_error: entry.is_error,
                 response: response.into(),
                 sha256: entry.response_sha256,
+                schema_sha256: entry.schema_sha256,
             });
             digest.extend_from_slice(Sha256Digest::of(&line).as_bytes());
         }

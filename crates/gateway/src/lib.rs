@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`lifecycle`] | the ten steps of a governed call |
 //! | [`access`] | who may reach the edge over HTTP |
+//! | `upstream_said` | what a server said, made safe to show |
 //! | [`upstreams`] | connections, held to their declarations |
 //! | [`world`] | the one immutable snapshot the data plane reads |
 //! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
@@ -39,6 +40,7 @@ pub mod replay;
 pub mod result;
 mod sealed;
 pub mod target;
+mod upstream_said;
 pub mod upstreams;
 pub mod world;
 

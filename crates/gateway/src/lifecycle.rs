@@ -23,13 +23,11 @@ use bytes::Bytes;
 use portcullis_audit::{AuditBlocked, AuditLog, EventName, Health, RetentionClass, Role};
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
-use portcullis_core::jsonrpc::RpcError;
 use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
-use portcullis_gauntlet::{Args, GauntletError, SafeResult, finish, screen};
+use portcullis_gauntlet::{Args, Gauntlet, GauntletError, SafeResult, Screened, screen};
 use portcullis_governance::approval::{Asked, Book, State};
 use portcullis_governance::boundary::{
-    Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, TransmitFailure,
-    ValidatedPermit,
+    Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, ValidatedPermit,
 };
 use portcullis_governance::evidence::Evidence;
 use portcullis_governance::notes::{Canonicalized, Determined, Evaluated, Received};
@@ -64,6 +62,7 @@ pub struct Lifecycle {
     pub(crate) approval_wait: Duration,
     /// Calls are answered from here instead of being made, if the operator said so.
     pub(crate) replaying: Option<Replaying>,
+    pub(crate) gauntlet: Arc<Gauntlet>,
     /// Held from asking for an approval until it is in the book, so that equal requests join one.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
@@ -131,7 +130,7 @@ pub enum Answered {
 pub struct UpstreamFailure {
     /// Its code: never one of ours (GOV-1601).
     pub code: i32,
-    /// Its text, cut and without control characters.
+    /// Its text, safe to show.
     pub message: String,
     /// Whatever else it said.
     pub data: Option<Value>,
@@ -160,18 +159,18 @@ impl Lifecycle {
     async fn governed(&self, call: &Call, proposal: &mut Proposal) -> Result<Response, ErrorDocument> {
         let entry = &*proposal.entry.clone();
 
-        let request = self.canonicalise(call, entry, proposal)?;
+        let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
         let _turn = self.take_turn(entry, proposal).await;
         let permit = self.issue(authorised, entry, call, proposal);
         if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
-            return self.replay(replaying, permit, request, entry, call, proposal).await;
+            return self.replay(replaying, permit, request, screened, entry, call, proposal).await;
         }
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;
-        self.release(sealed, channel.greeting().era, entry, proposal).await
+        self.release(sealed, screened, channel.greeting().era, entry, proposal).await
     }
 
     /// Step 1. Which tool, which lineage. An unknown name and an undeclared tool look the same (MP-FH-002).
@@ -203,7 +202,7 @@ impl Lifecycle {
         call: &Call,
         entry: &ToolEntry,
         proposal: &mut Proposal,
-    ) -> Result<CanonicalRequest, ErrorDocument> {
+    ) -> Result<(CanonicalRequest, Screened), ErrorDocument> {
         let refuse = |proposal: &mut Proposal, document: ErrorDocument| {
             let data = json!({"error": document.error.as_str(), "message": document.message, "step": 2});
             proposal.trail.note(EventName::ProposalRefused, data);
@@ -231,7 +230,7 @@ impl Lifecycle {
                 side_effects: request.tool().side_effects(),
             },
         );
-        Ok(request)
+        Ok((request, screened))
     }
 
     /// Step 3. Default deny.
@@ -488,7 +487,7 @@ impl Lifecycle {
             Fault::Version => EventName::McpVersionMismatch,
             _ => EventName::McpServerUnavailable,
         };
-        let reason = one_line(&error.to_string());
+        let reason = self.cleaned_line(&error.to_string());
         proposal.trail.note(event, json!({"code": fault.as_str(), "reason": reason}));
         proposal
             .trail
@@ -511,6 +510,7 @@ impl Lifecycle {
     async fn release(
         &self,
         sealed: SealedResponse,
+        screened: Screened,
         upstream: portcullis_upstream::Era,
         entry: &ToolEntry,
         proposal: &mut Proposal,
@@ -521,7 +521,7 @@ impl Lifecycle {
                 // The effect happened; whether it is on record is unknown, and so is the outcome (AUD-3).
                 blocked(path, &reason).with("outcome", "unknown")
             })?;
-        self.answer(released, seq, upstream, entry, proposal)
+        self.answer(released, seq, screened, upstream, entry, proposal)
     }
 
     /// What is on record, as record `seq`, is shown if it is what was declared.
@@ -529,26 +529,33 @@ impl Lifecycle {
         &self,
         released: ReleasedResponse,
         seq: u64,
+        screened: Screened,
         upstream: portcullis_upstream::Era,
         entry: &ToolEntry,
         proposal: &mut Proposal,
     ) -> Result<Response, ErrorDocument> {
         let path = entry.tool.id().short();
         let event = format!("{}/{seq}", proposal.log);
-        let mark = json!({"event": event, "proposal_id": proposal.id});
-        let respond = |answered, proposal: &Proposal| Response {
+        let mut mark = json!({"event": event, "proposal_id": proposal.id});
+        let respond = |answered, mark, proposal: &Proposal| Response {
             answered,
             entry: proposal.entry.clone(),
             upstream,
             mark,
         };
         match released {
-            ReleasedResponse::Result(raw) => match finish(entry.tool.spec(), raw) {
-                Ok(result) => Ok(respond(Answered::Result(result), proposal)),
+            ReleasedResponse::Result(raw) => match self.finish(screened, raw, &mut proposal.trail) {
+                Ok((result, report)) => {
+                    // GNT-Z17: what was taken out of the result is told.
+                    if let Some(report) = report {
+                        mark["gauntlet"] = report;
+                    }
+                    Ok(respond(Answered::Result(result), mark, proposal))
+                }
                 Err(error) => Err(self.bad_output(&error, entry, proposal).with("event", event)),
             },
-            ReleasedResponse::RpcError(raw) => match upstream_failure(&raw, path) {
-                Ok(failure) => Ok(respond(Answered::Failure(failure), proposal)),
+            ReleasedResponse::RpcError(raw) => match self.upstream_failure(raw, path) {
+                Ok(failure) => Ok(respond(Answered::Failure(failure), mark, proposal)),
                 Err(document) => Err(document.with("event", event)),
             },
             ReleasedResponse::TooLarge { bytes } => {
@@ -559,12 +566,15 @@ impl Lifecycle {
                 let document = ErrorDocument::new(ErrorCode::ResultTooLarge, path, message);
                 Err(document.with("bytes", bytes).with("event", event))
             }
-            ReleasedResponse::Failed(failure) => Err(transmit_refusal(&failure, entry).with("event", event)),
+            ReleasedResponse::Failed(failure) => {
+                Err(self.transmit_refusal(&failure, entry).with("event", event))
+            }
         }
     }
 
     /// A result that breaks its declared schema never reaches the model, and its server is halted (MP-FH-003).
     fn bad_output(&self, error: &GauntletError, entry: &ToolEntry, proposal: &mut Proposal) -> ErrorDocument {
+        proposal.trail.note(EventName::ExecutionWithheld, json!({"violation": error.violation()}));
         if let Some(fault @ Fault::Mismatch) = error.fault() {
             let server = entry.tool.id().server().clone();
             entry.server.live.halt();
@@ -611,47 +621,5 @@ fn request_refusal(error: &RequestError, entry: &ToolEntry) -> ErrorDocument {
             .with("pointer", outside.pointer.as_str())
             .with("scope", json!(outside.scope)),
         _ => document,
-    }
-}
-
-/// A server's own JSON-RPC error. Its code passes (PRO-70) unless it would forge one of ours (GOV-1601).
-fn upstream_failure(raw: &Bytes, path: &str) -> Result<UpstreamFailure, ErrorDocument> {
-    let error = serde_json::from_slice::<RpcError>(raw).ok();
-    let Some((error, code)) =
-        error.and_then(|error| i32::try_from(error.code).ok().map(|code| (error, code)))
-    else {
-        let message = "the server answered with a malformed error";
-        return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
-    };
-    let message = one_line(&error.message);
-    if (-31099..=-31000).contains(&code) {
-        let message = format!("the server answered: {message}");
-        return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message).with("recoded", true));
-    }
-    let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
-    Ok(UpstreamFailure { code, message, data })
-}
-
-fn transmit_refusal(failure: &TransmitFailure, entry: &ToolEntry) -> ErrorDocument {
-    let path = entry.tool.id().short();
-    let name = entry.tool.id().item().name();
-    match failure {
-        TransmitFailure::Timeout => {
-            let message = format!("tool '{name}' did not answer in {} s", entry.tool.timeout().as_secs_f32());
-            let idempotent =
-                entry.tool.idempotency() == portcullis_governance::declaration::Idempotency::Idempotent;
-            ErrorDocument::fault(Fault::Timeout, path, message)
-                .with("executed", "unknown")
-                .retryable(idempotent)
-        }
-        TransmitFailure::Unavailable { reason, sent } => {
-            let executed = if *sent { "unknown" } else { "no" };
-            ErrorDocument::fault(Fault::Unavailable, path, reason).with("executed", executed).retryable(!sent)
-        }
-        TransmitFailure::Protocol { reason } => ErrorDocument::new(ErrorCode::UpstreamError, path, reason),
-        TransmitFailure::Cancelled => {
-            ErrorDocument::new(ErrorCode::Cancelled, path, "the call was cancelled")
-                .with("executed", "unknown")
-        }
     }
 }

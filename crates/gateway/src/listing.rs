@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use portcullis_core::error::Fault;
 use portcullis_core::{Principal, Sha256Digest};
+use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::registry::{Registry, ToolEntry};
 use portcullis_upstream::Phase;
 use serde_json::value::RawValue;
@@ -36,36 +37,36 @@ pub(crate) struct UnknownCursor;
 
 impl List {
     /// `tools/list`, sorted by server and declared order.
-    pub(crate) fn tools(registry: &Registry) -> Self {
-        Self::new("tools", registry.tools().iter().map(|entry| named(entry, entry.tool.definition(), "name")))
+    pub(crate) fn tools(registry: &Registry, gauntlet: &Gauntlet, era: Era) -> Self {
+        Self::new("tools", registry.tools().iter().map(|entry| named(entry, gauntlet, era, "name")))
     }
 
     /// `prompts/list`, likewise.
-    pub(crate) fn prompts(registry: &Registry) -> Self {
+    pub(crate) fn prompts(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let prompts = registry.prompts().iter();
-        Self::new("prompts", prompts.map(|entry| named(entry, entry.tool.definition(), "name")))
+        Self::new("prompts", prompts.map(|entry| named(entry, gauntlet, Era::Modern, "name")))
     }
 
     /// `resources/templates/list`, likewise.
-    pub(crate) fn templates(registry: &Registry) -> Self {
+    pub(crate) fn templates(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let templates = registry.templates().iter();
         Self::new(
             "resourceTemplates",
-            templates.map(|entry| named(entry, entry.tool.definition(), "uriTemplate")),
+            templates.map(|entry| named(entry, gauntlet, Era::Modern, "uriTemplate")),
         )
     }
 
     /// `resources/list`: those declared by their URI, then those listed by the server that are of a declared form.
-    pub(crate) fn resources(registry: &Registry) -> Self {
+    pub(crate) fn resources(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let declared = registry.resources().iter();
         let mut items: Vec<Vec<u8>> =
-            declared.map(|entry| named(entry, entry.tool.definition(), "uri")).collect();
+            declared.map(|entry| named(entry, gauntlet, Era::Modern, "uri")).collect();
         for server in registry.servers() {
             for listed in &server.declaration.live().resources {
                 let uri = registry.outward_uri(&server.record.server_identity, &listed.name);
                 let Some((entry, values)) = registry.resource(&uri) else { continue };
                 if !values.is_empty() {
-                    items.push(definition(entry, &listed.definition, ("uri", &uri)));
+                    items.push(definition(entry, &listed.definition, ("uri", &uri), gauntlet, Era::Modern));
                 }
             }
         }
@@ -162,23 +163,70 @@ pub(crate) fn outcomes(world: &World) -> Map<String, Value> {
 }
 
 /// A definition under the name agents use, which `member` holds.
-fn named(entry: &ToolEntry, text: &RawValue, member: &str) -> Vec<u8> {
-    definition(entry, text, (member, &entry.wire_name))
+fn named(entry: &ToolEntry, gauntlet: &Gauntlet, era: Era, member: &str) -> Vec<u8> {
+    definition(entry, entry.tool.definition(), (member, &entry.wire_name), gauntlet, era)
 }
 
-/// One definition: the server's own bytes with the name replaced and the canonical id added to `_meta`.
-fn definition(entry: &ToolEntry, text: &RawValue, (key, name): (&str, &str)) -> Vec<u8> {
+/// One definition: the server's own bytes with the name replaced, the canonical id added to `_meta`, every label
+/// cleaned (GNT-Z12), and the output schema such that cleaned results fit it (GNT-Z18).
+fn definition(
+    entry: &ToolEntry,
+    text: &RawValue,
+    (key, name): (&str, &str),
+    gauntlet: &Gauntlet,
+    era: Era,
+) -> Vec<u8> {
     let members: Members<'_> = serde_json::from_str(text.get()).expect("accepted definitions are objects");
-    let name = json!(name).to_string();
-    let mut meta = member(&members, "_meta")
+    let mut changes: Vec<(&str, Option<Box<RawValue>>)> = Vec::new();
+    for (member, value) in members.iter().filter(|(member, _)| *member != key && *member != "_meta") {
+        if let Some(shown) = advertised(entry, gauntlet, era, member, value) {
+            changes.push((member, shown.map(|value| raw(&value))));
+        }
+    }
+    changes.push((key, Some(raw(&json!(name)))));
+    changes.push(("_meta", Some(raw(&meta(entry, gauntlet, &members)))));
+    let changes: Vec<_> = changes.iter().map(|(name, value)| (*name, value.as_deref())).collect();
+    let mut out = Vec::with_capacity(text.get().len() + 160);
+    write_members(&mut out, &members, &changes);
+    out
+}
+
+/// What is shown in place of a member, or that it is left out; nothing if it is shown as it is.
+fn advertised(
+    entry: &ToolEntry,
+    gauntlet: &Gauntlet,
+    era: Era,
+    name: &str,
+    value: &RawValue,
+) -> Option<Option<Value>> {
+    let Ok(told) = serde_json::from_str::<Value>(value.get()) else { return Some(None) };
+    let spec = entry.tool.spec();
+    let shown = match (name, &spec.output) {
+        ("inputSchema", _) => Some(gauntlet.advertised_schema(&told)),
+        ("outputSchema", Some(schema)) => {
+            let describes_an_object = told.get("type").is_some_and(|kind| kind == "object");
+            let wrap = era == Era::Legacy && spec.any_root && !describes_an_object;
+            Some(gauntlet.relax_output_schema(schema, gauntlet.escape_for(spec), wrap))
+        }
+        _ => gauntlet.advertised_member(&told),
+    };
+    (shown.as_ref() != Some(&told)).then_some(shown)
+}
+
+/// The server's own `_meta` without what looks like ours, and ours.
+fn meta(entry: &ToolEntry, gauntlet: &Gauntlet, members: &Members<'_>) -> Value {
+    let mut meta = member(members, "_meta")
         .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
+        .and_then(|meta| match gauntlet.advertised_member(&Value::Object(meta)) {
+            Some(Value::Object(meta)) => Some(meta),
+            _ => None,
+        })
         .unwrap_or_default();
     meta.retain(|key, _| !key.starts_with("io.portcullis/"));
     meta.insert("io.portcullis/tool_id".into(), json!(entry.tool.id()));
-    let meta = Value::Object(meta).to_string();
-    let raw = |text: &str| RawValue::from_string(text.to_owned()).expect("rendered JSON");
-    let (name, meta) = (raw(&name), raw(&meta));
-    let mut out = Vec::with_capacity(text.get().len() + 160);
-    write_members(&mut out, &members, &[(key, Some(&name)), ("_meta", Some(&meta))]);
-    out
+    Value::Object(meta)
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("a value is JSON")
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use portcullis_audit::EventName;
 use portcullis_core::error::{ErrorDocument, Fault};
 use portcullis_core::{ErrorCode, EventId};
-use portcullis_gauntlet::RawResult;
+use portcullis_gauntlet::{Raw, RawResult, Screened};
 use portcullis_governance::boundary::{Denied, Now, ReleasedResponse};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::permit::Permit;
@@ -19,6 +19,7 @@ use portcullis_upstream::Era;
 use serde_json::json;
 
 use crate::cassette::Cassette;
+use crate::control::output_schema_sha256;
 use crate::lifecycle::{Call, Lifecycle, Proposal, Response, blocked};
 
 /// A gateway in the mode `replay`.
@@ -44,6 +45,7 @@ impl Lifecycle {
         replaying: &Replaying,
         permit: Permit,
         request: CanonicalRequest,
+        screened: Screened,
         entry: &ToolEntry,
         call: &Call,
         proposal: &mut Proposal,
@@ -72,16 +74,27 @@ impl Lifecycle {
                 json!({"fingerprint": fingerprint, "permit_id": permit_id, "run_id": replaying.run_id});
             proposal.trail.note(EventName::ReplayMiss, data);
             proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
-            let message = match policy {
-                Replay::FailLoud => "this tool is never replayed, and nothing is called while replaying",
-                _ => "no recorded result is left for this call, and nothing is called while replaying",
+            let (reason, message) = match policy {
+                Replay::FailLoud => {
+                    ("forbidden", "this tool is never replayed, and nothing is called while replaying")
+                }
+                _ => (
+                    "miss",
+                    "no recorded result is left for this call, and nothing is called while replaying",
+                ),
             };
-            return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message)
-                .with("code", "REPLAY_MISS")
-                .with("run_id", json!(replaying.run_id))
-                .with("tool_id", tool_id)
-                .with("side_effects", json!(entry.tool.side_effects())));
+            return Err(not_replayed(replaying, entry, reason, message));
         };
+        // GNT-R2: what was recorded under another schema was never promised to fit this one.
+        if !recorded.is_error && recorded.schema_sha256 != output_schema_sha256(entry) {
+            let data = json!({
+                "fingerprint": fingerprint, "permit_id": permit_id, "reason": "schema_changed", "run_id": replaying.run_id,
+            });
+            proposal.trail.note(EventName::ReplayMiss, data);
+            proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
+            let message = "the recorded result was given under another output schema";
+            return Err(not_replayed(replaying, entry, "schema_changed", message));
+        }
         let data = json!({
             "cassette": replaying.cassette.sha256(), "fingerprint": fingerprint, "n": recorded.n,
             "permit_id": permit_id, "response_sha256": recorded.sha256, "run_id": replaying.run_id,
@@ -90,13 +103,24 @@ impl Lifecycle {
         let receipt = proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
         let era = era_of(&recorded.response);
         let released = match recorded.is_error {
-            true => ReleasedResponse::RpcError(recorded.response),
+            true => ReleasedResponse::RpcError(Raw::new(recorded.response)),
             false => ReleasedResponse::Result(RawResult::new(recorded.response)),
         };
-        let mut response = self.answer(released, receipt.seq, era, entry, proposal)?;
+        let mut response = self.answer(released, receipt.seq, screened, era, entry, proposal)?;
         response.mark["replayed"] = json!(true);
         Ok(response)
     }
+}
+
+/// The refusal of AUD-73, with the words of gauntlet §7.
+fn not_replayed(replaying: &Replaying, entry: &ToolEntry, reason: &str, message: &str) -> ErrorDocument {
+    ErrorDocument::new(ErrorCode::UpstreamError, entry.tool.id().short(), message)
+        .with("code", "REPLAY_MISS")
+        .with("kind", "replay")
+        .with("reason", reason)
+        .with("run_id", json!(replaying.run_id))
+        .with("tool_id", entry.tool.id().as_str())
+        .with("side_effects", json!(entry.tool.side_effects()))
 }
 
 /// Only servers of the modern era say what type of result they give.

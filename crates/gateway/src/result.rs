@@ -10,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use portcullis_gauntlet::ResultKind;
+use portcullis_gauntlet::{ResultKind, SafeResult};
 
 use crate::edge::Era;
 
@@ -57,6 +57,13 @@ impl<'de> Deserialize<'de> for Key<'de> {
             }
         }
         d.deserialize_str(Reader)
+    }
+}
+
+impl<'a> Members<'a> {
+    /// Each member, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(key, value)| (key.as_ref(), *value))
     }
 }
 
@@ -109,7 +116,11 @@ pub struct View<'a> {
 /// A result for a client, marked with the call it came from.
 ///
 /// Upstream `_meta` keys under `io.portcullis/` are dropped, so that a server cannot forge ours (GOV-1601).
-pub fn for_client(result: &[u8], view: View<'_>) -> Vec<u8> {
+pub fn for_client(result: &SafeResult, view: View<'_>) -> Vec<u8> {
+    shaped(result.json(), view, result.has_other_structured())
+}
+
+fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {
     let Ok(members) = serde_json::from_slice::<Members<'_>>(result) else { return result.to_vec() };
     let mut meta = member(&members, "_meta")
         .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
@@ -132,6 +143,13 @@ pub fn for_client(result: &[u8], view: View<'_>) -> Vec<u8> {
     let mapped = view.uris.and_then(|map| with_our_uris(&members, view.kind, map));
     if let Some((name, value)) = &mapped {
         changes.push((name, Some(value)));
+    }
+    // GNT-P3: clients of the older revisions know structured content that is an object only.
+    let wrapped = member(&members, "structuredContent")
+        .filter(|_| other_structured && !modern)
+        .map(|value| raw(format!("{{\"value\":{}}}", value.get())));
+    if let Some(wrapped) = &wrapped {
+        changes.push(("structuredContent", Some(wrapped)));
     }
     let mut out = Vec::with_capacity(result.len() + 256);
     write_members(&mut out, &members, &changes);
@@ -206,7 +224,16 @@ mod tests {
 
     fn shaped_as(text: &str, era: Era, kind: ResultKind, uris: Option<&dyn Fn(&str) -> String>) -> String {
         let view = View { era, kind, mark: &json!({"proposal_id": "P"}), uris };
-        String::from_utf8(for_client(text.as_bytes(), view)).unwrap()
+        let other = text.contains("\"structuredContent\":[");
+        String::from_utf8(super::shaped(text.as_bytes(), view, other)).unwrap()
+    }
+
+    #[test]
+    fn structured_content_that_is_no_object_is_wrapped_for_older_clients() {
+        // GNT-P3, SG-31
+        let list = r#"{"content":[],"structuredContent":[1,2.50]}"#;
+        assert!(shaped(list, Era::Legacy).contains(r#""structuredContent":{"value":[1,2.50]}"#));
+        assert!(shaped(list, Era::Modern).contains(r#""structuredContent":[1,2.50]"#));
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use portcullis_core::ServerIdentity;
+use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::registry::{ActiveRegistry, Registry};
 
+use crate::edge::Era;
 use crate::listing::List;
 use crate::upstreams::Upstream;
 
@@ -15,7 +17,8 @@ use crate::upstreams::Upstream;
 pub struct World {
     registry: Arc<Registry>,
     upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
-    tools: List,
+    legacy_tools: List,
+    modern_tools: List,
     resources: List,
     templates: List,
     prompts: List,
@@ -23,10 +26,17 @@ pub struct World {
 
 impl World {
     /// Builds a world. Lists are rendered here, once, and not per request.
-    pub fn new(registry: Arc<Registry>, upstreams: HashMap<ServerIdentity, Arc<Upstream>>) -> Self {
-        let (tools, prompts) = (List::tools(&registry), List::prompts(&registry));
-        let (resources, templates) = (List::resources(&registry), List::templates(&registry));
-        Self { registry, upstreams, tools, resources, templates, prompts }
+    pub fn new(
+        registry: Arc<Registry>,
+        upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
+        gauntlet: &Gauntlet,
+    ) -> Self {
+        // What a tool's structured results may be differs between the eras (GNT-P3).
+        let legacy_tools = List::tools(&registry, gauntlet, Era::Legacy);
+        let modern_tools = List::tools(&registry, gauntlet, Era::Modern);
+        let (prompts, templates) = (List::prompts(&registry, gauntlet), List::templates(&registry, gauntlet));
+        let resources = List::resources(&registry, gauntlet);
+        Self { registry, upstreams, legacy_tools, modern_tools, resources, templates, prompts }
     }
 
     /// What is registered, accepted and in force.
@@ -40,12 +50,13 @@ impl World {
     }
 
     /// What a list method lists, rendered; `None` if it is not one.
-    pub(crate) fn list(&self, method: &str) -> Option<&List> {
-        Some(match method {
-            "tools/list" => &self.tools,
-            "resources/list" => &self.resources,
-            "resources/templates/list" => &self.templates,
-            "prompts/list" => &self.prompts,
+    pub(crate) fn list(&self, method: &str, era: Era) -> Option<&List> {
+        Some(match (method, era) {
+            ("tools/list", Era::Legacy) => &self.legacy_tools,
+            ("tools/list", Era::Modern) => &self.modern_tools,
+            ("resources/list", _) => &self.resources,
+            ("resources/templates/list", _) => &self.templates,
+            ("prompts/list", _) => &self.prompts,
             _ => return None,
         })
     }

@@ -29,6 +29,12 @@ pub enum GauntletError {
         /// Where in the schema.
         pointer: String,
     },
+    /// A schema with a control character or marker where it may not be edited.
+    #[error("the schema holds text that cannot be shown{}", at(pointer))]
+    SchemaMarker {
+        /// Where in the schema.
+        pointer: String,
+    },
     /// A schema beyond a cap.
     #[error("the schema has more than {limit} {what}{}", at(pointer))]
     TooComplex {
@@ -137,6 +143,7 @@ impl GauntletError {
             Self::Uncompilable { .. } => "mcp-schema-uncompilable",
             Self::ExternalReference { .. } => "mcp-schema-external-ref",
             Self::TooComplex { .. } => "mcp-schema-too-complex",
+            Self::SchemaMarker { .. } => "mcp-schema-marker",
             Self::Arguments(_) | Self::ArgumentsNotAnObject | Self::Input { .. } => "mcp-input-schema",
             Self::InputBudget { .. } | Self::OutputBudget { .. } => "mcp-schema-budget",
             Self::Shape { .. } => "mcp-call-tool-shape",
@@ -155,6 +162,7 @@ impl GauntletError {
             Self::ToolSchema
             | Self::Uncompilable { .. }
             | Self::ExternalReference { .. }
+            | Self::SchemaMarker { .. }
             | Self::TooComplex { .. } => ErrorCode::SchemaInvalid,
             Self::Arguments(_)
             | Self::ArgumentsNotAnObject
@@ -194,7 +202,9 @@ impl GauntletError {
                 put("schema_path", pointer.as_str().into());
                 put("reason", reason.as_str().into());
             }
-            Self::ExternalReference { pointer } | Self::TooComplex { pointer, .. } => {
+            Self::ExternalReference { pointer }
+            | Self::SchemaMarker { pointer }
+            | Self::TooComplex { pointer, .. } => {
                 put("schema_path", pointer.as_str().into());
             }
             _ => {

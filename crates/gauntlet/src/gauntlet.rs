@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::GauntletError;
+use crate::glob::Glob;
 use crate::sanitise::clean::{Clean, Raw};
 use crate::sanitise::{Escape, MarkerError, Report, Sanitiser, Unclean};
+use crate::{GauntletError, ToolSpec};
 
 /// What a text block that is JSON is to the sanitiser (GNT-P8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +28,17 @@ pub struct GauntletConfig {
     pub extra_markers: Vec<String>,
     /// Whether terminal sequences go whole, or only their control characters.
     pub strip_ansi: bool,
+    /// Tools that are treated differently; the first that matches counts.
+    pub tools: Vec<ToolOverride>,
+}
+
+/// How some tools are treated.
+#[derive(Debug, Clone)]
+pub struct ToolOverride {
+    /// Which: `<server>/<tool>`.
+    pub tools: Glob,
+    /// How their texts are written (GNT-Z15).
+    pub escape: Escape,
 }
 
 /// The checks, set up. Shared by all calls; nothing in it changes.
@@ -34,16 +46,20 @@ pub struct GauntletConfig {
 pub struct Gauntlet {
     pub(crate) sanitiser: Sanitiser,
     pub(crate) text_json: TextJson,
+    tools: Vec<ToolOverride>,
 }
-
-/// The longest upstream error text shown, in characters (GNT-Z13).
-pub const MAX_ERROR_CHARACTERS: usize = 2_048;
 
 impl Gauntlet {
     /// Sets the checks up.
     pub fn new(config: &GauntletConfig) -> Result<Self, MarkerError> {
         let sanitiser = Sanitiser::new(&config.extra_markers, config.strip_ansi)?;
-        Ok(Self { sanitiser, text_json: config.text_json })
+        Ok(Self { sanitiser, text_json: config.text_json, tools: config.tools.clone() })
+    }
+
+    /// How the texts of a tool are written.
+    pub fn escape_for(&self, spec: &ToolSpec) -> Escape {
+        let matching = self.tools.iter().find(|entry| entry.tools.matches(spec.tool.short()));
+        matching.map_or(Escape::Html, |entry| entry.escape)
     }
 
     /// A title, description or instruction: strip and removal, no escaping (GNT-Z12).

@@ -64,7 +64,7 @@ fn has_lone_surrogate(text: &str) -> bool {
 }
 
 /// A member name, borrowed unless it is written with escapes.
-#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The names met in one object; sorted at the end, so that a hostile object costs no more than n log n.
@@ -322,17 +322,14 @@ impl<'de> Visitor<'de> for Node<'_> {
 
 /// The result again without its structured content, every other member as it was written (GNT-P6).
 pub(crate) fn without_structured(bytes: &[u8]) -> Option<Vec<u8>> {
-    let Members(members) = serde_json::from_slice(bytes).ok()?;
+    let members = Members::read(std::str::from_utf8(bytes).ok()?)?;
     let mut text = Vec::with_capacity(bytes.len());
     text.push(b'{');
-    for (name, value) in &members {
-        if name.0 == "structuredContent" {
-            continue;
-        }
+    for (name, value) in members.iter().filter(|(name, _)| *name != "structuredContent") {
         if text.len() > 1 {
             text.push(b',');
         }
-        serde_json::to_writer(&mut text, &name.0).ok()?;
+        serde_json::to_writer(&mut text, name).ok()?;
         text.push(b':');
         text.extend_from_slice(value.get().as_bytes());
     }
@@ -341,7 +338,35 @@ pub(crate) fn without_structured(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// An object's members in the order they were written.
-struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
+#[derive(Debug)]
+pub(crate) struct Members<'a>(Vec<(Key<'a>, &'a RawValue)>);
+
+impl<'a> Members<'a> {
+    /// The members of an object; `None` if it is none.
+    pub(crate) fn read(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &'a RawValue)> {
+        self.0.iter().map(|(name, raw)| (name.0.as_ref(), *raw))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        self.iter().find(|(other, _)| *other == name).map(|(_, raw)| raw)
+    }
+
+    /// A member that is a string.
+    pub(crate) fn word(&self, name: &str) -> Option<Cow<'a, str>> {
+        serde_json::from_str::<Key<'a>>(self.get(name)?.get()).ok().map(|word| word.0)
+    }
+
+    /// Whether two members have one name.
+    pub(crate) fn repeat(&self) -> bool {
+        let mut names: Vec<&str> = self.iter().map(|(name, _)| name).collect();
+        names.sort_unstable();
+        names.windows(2).any(|pair| pair[0] == pair[1])
+    }
+}
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -1,16 +1,18 @@
-//! A result that only [`finish`] can read, and what may leave afterwards.
+//! A result that only [`Gauntlet::finish`] can read, and what may leave afterwards.
 
 use std::fmt;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use crate::payload::{self, Shape, Unreadable};
-use crate::{CompiledSchema, GauntletError, ResultKind, SchemaViolations, ToolSpec};
+use crate::blocks::{self, BlockMark, MAX_BLOCKS, clean_member};
+use crate::leaves::{Cleaner, Edits, Fault, MAX_DEPTH, MAX_KEY_BYTES, MAX_NODES};
+use crate::payload::{self, Members, Shape, Unreadable};
+use crate::sanitise::{Escape, Report};
+use crate::{CompiledSchema, Gauntlet, GauntletError, ResultKind, SchemaViolations, Screened, ToolSpec};
 
 /// The JSON text of a `tools/call` result, as it came from a server. It has no accessor, is not printed and
-/// not serialised: the one thing to do with it is to [`finish`] it.
+/// not serialised: the one thing to do with it is to [`finish`](Gauntlet::finish) it.
 ///
 /// ```compile_fail
 /// # let raw = portcullis_gauntlet::RawResult::new(bytes::Bytes::new());
@@ -31,12 +33,28 @@ impl fmt::Debug for RawResult {
     }
 }
 
-/// A result that passed. Made by [`finish`] alone.
+/// Whether a result ends its call (GNT-P7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResultType {
+    /// The call is over.
+    Complete,
+    /// The server wants to know something first.
+    InputRequired,
+    /// The server goes on working.
+    Task,
+}
+
+/// A result that passed. Made by [`Gauntlet::finish`] alone.
 #[derive(Debug)]
 pub struct SafeResult {
     json: Bytes,
+    result_type: ResultType,
     is_error: bool,
+    has_other_structured: bool,
     dropped_structured: bool,
+    escape: Escape,
+    report: Report,
+    marks: Vec<(usize, BlockMark)>,
 }
 
 impl SafeResult {
@@ -45,7 +63,13 @@ impl SafeResult {
         self.is_error
     }
 
-    /// The result's text: as received, byte for byte, but for what [`dropped_structured`] tells (PRO-10).
+    /// Whether the call is over.
+    pub fn result_type(&self) -> ResultType {
+        self.result_type
+    }
+
+    /// The result's text: as received, byte for byte, but for the strings that had to be changed and for what
+    /// [`dropped_structured`] tells (PRO-10).
     ///
     /// [`dropped_structured`]: SafeResult::dropped_structured
     pub fn json(&self) -> &Bytes {
@@ -56,50 +80,166 @@ impl SafeResult {
     pub fn dropped_structured(&self) -> bool {
         self.dropped_structured
     }
+
+    /// Whether the structured content is something other than an object, which clients of the older revisions
+    /// must get as `{"value": …}` (GNT-P3).
+    pub fn has_other_structured(&self) -> bool {
+        self.has_other_structured
+    }
+
+    /// What was changed beyond escaping.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// How its texts were written.
+    pub fn escape(&self) -> Escape {
+        self.escape
+    }
+
+    /// Blocks that are odd, by their index.
+    pub fn marks(&self) -> &[(usize, BlockMark)] {
+        &self.marks
+    }
 }
 
-/// Lets a server's result pass if it is a tool result and, where the tool declares an output schema, fits it.
-pub fn finish(spec: &Arc<ToolSpec>, raw: RawResult) -> Result<SafeResult, GauntletError> {
-    let RawResult(text) = raw;
-    if text.len() > spec.max_response_bytes {
-        let (limit, unit) = (spec.max_response_bytes, "bytes");
-        return Err(GauntletError::OutputTooLarge { tool: spec.tool.clone(), limit, unit });
-    }
-    if spec.result != ResultKind::Tool {
-        spec.result.check(&text).map_err(|reason| misshapen(spec, reason))?;
-        return Ok(SafeResult { json: text, is_error: false, dropped_structured: false });
-    }
-    let shape = payload::shape(&text).map_err(|reason| misshapen(spec, reason))?;
-    if shape.result_type.as_deref().is_some_and(|word| word != "complete") {
-        return Err(misshapen(spec, "a result that asks for more is not handled"));
-    }
-    if !shape.has_content && shape.structured.is_none() {
-        return Err(misshapen(spec, "content is missing"));
-    }
-    let is_error = shape.is_error;
-    match judge(spec, &shape) {
-        Ok(()) => Ok(SafeResult { json: text, is_error, dropped_structured: false }),
-        // GNT-P6: a failed tool owes nobody its structured result, but its account of the failure must not
-        // get lost because that result is not what was declared.
-        Err(_) if is_error => {
-            let json =
-                payload::without_structured(&text).ok_or_else(|| misshapen(spec, "not valid JSON"))?.into();
-            Ok(SafeResult { json, is_error, dropped_structured: true })
+impl Gauntlet {
+    /// Steps 4 and 5: lets a server's result pass if it is a tool result and, where the tool declares an output
+    /// schema, fits it; then makes every text in it safe to show. It takes what [`screen`](crate::screen) gave
+    /// for the call, so that no result passes for a call that was never screened (GNT-O1).
+    ///
+    /// ```compile_fail,E0308
+    /// // CF-1: there is no result without a screened call
+    /// use portcullis_gauntlet::{Gauntlet, RawResult, SafeResult, ToolSpec};
+    /// use std::sync::Arc;
+    /// fn unscreened(gauntlet: &Gauntlet, spec: Arc<ToolSpec>, raw: RawResult) {
+    ///     let _ = gauntlet.finish(spec, raw);
+    /// }
+    /// ```
+    pub fn finish(&self, screened: Screened, raw: RawResult) -> Result<SafeResult, GauntletError> {
+        let spec = screened.spec();
+        let RawResult(text) = raw;
+        if text.len() > spec.max_response_bytes {
+            let (limit, unit) = (spec.max_response_bytes, "bytes");
+            return Err(GauntletError::OutputTooLarge { tool: spec.tool.clone(), limit, unit });
         }
-        Err(error) => Err(error),
+        if spec.result != ResultKind::Tool {
+            spec.result.check(&text).map_err(|reason| misshapen(spec, reason))?;
+            return self.clean(spec, text, ResultType::Complete, false);
+        }
+        let shape = payload::shape(&text).map_err(|reason| misshapen(spec, reason))?;
+        let result_type = match shape.result_type.as_deref() {
+            None | Some("complete") => ResultType::Complete,
+            Some("input_required") => ResultType::InputRequired,
+            Some("task") => ResultType::Task,
+            Some(_) => return Err(misshapen(spec, "the type of the result is unknown")),
+        };
+        if result_type == ResultType::Complete {
+            if !shape.has_content && shape.structured.is_none() {
+                return Err(misshapen(spec, "content is missing"));
+            }
+            match judge(spec, &shape) {
+                Ok(()) => {}
+                // GNT-P6: a failed tool owes nobody its structured result, but its account of the failure must
+                // not get lost because that result is not what was declared.
+                Err(_) if shape.is_error => {
+                    let without = payload::without_structured(&text)
+                        .ok_or_else(|| misshapen(spec, "not valid JSON"))?;
+                    let result = self.clean(spec, without.into(), result_type, true)?;
+                    return Ok(SafeResult {
+                        dropped_structured: true,
+                        has_other_structured: false,
+                        ..result
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let has_other_structured = shape.structured.is_some_and(|raw| !raw.get().starts_with('{'));
+        let is_error = shape.is_error;
+        let result = self.clean(spec, text, result_type, is_error)?;
+        Ok(SafeResult { has_other_structured, ..result })
+    }
+
+    /// Step 5.
+    fn clean(
+        &self,
+        spec: &ToolSpec,
+        text: Bytes,
+        result_type: ResultType,
+        is_error: bool,
+    ) -> Result<SafeResult, GauntletError> {
+        let escape = self.escape_for(spec);
+        let source = std::str::from_utf8(&text).map_err(|_| misshapen(spec, "not UTF-8"))?;
+        let mut cleaner = Cleaner { sanitiser: &self.sanitiser, escape, report: Report::default(), nodes: 0 };
+        let limit = spec.max_response_bytes.saturating_mul(2);
+        let mut edits = Edits::new(source, limit);
+        let marks = self
+            .clean_members(&mut cleaner, &mut edits, source, spec.result)
+            .map_err(|fault| refused(spec, fault, limit))?;
+        let report = cleaner.report;
+        let json = edits.finish().map_or_else(|| text.clone(), Bytes::from);
+        Ok(SafeResult {
+            json,
+            result_type,
+            is_error,
+            has_other_structured: false,
+            dropped_structured: false,
+            escape,
+            report,
+            marks,
+        })
+    }
+
+    fn clean_members(
+        &self,
+        cleaner: &mut Cleaner<'_>,
+        edits: &mut Edits<'_>,
+        source: &str,
+        kind: ResultKind,
+    ) -> Result<Vec<(usize, BlockMark)>, Fault> {
+        let members = Members::read(source).ok_or(Fault::Shape("the result is not an object"))?;
+        if members.repeat() {
+            return Err(Fault::Shape("a member occurs twice"));
+        }
+        let mut marks = Vec::new();
+        for (name, raw) in members.iter() {
+            match name {
+                "content" if kind == ResultKind::Tool => {
+                    let blocks: Vec<&RawValue> = serde_json::from_str(raw.get())
+                        .map_err(|_| Fault::Shape("content is not an array"))?;
+                    if blocks.len() > MAX_BLOCKS {
+                        return Err(Fault::TooManyBlocks);
+                    }
+                    marks = blocks::clean(cleaner, edits, &blocks, self.text_json)?;
+                }
+                "isError" | "resultType" => {}
+                "contents" if kind == ResultKind::Resource => blocks::clean_contents(cleaner, edits, raw)?,
+                "messages" if kind == ResultKind::Prompt => {
+                    blocks::clean_messages(cleaner, edits, raw, self.text_json)?;
+                }
+                name => clean_member(cleaner, edits, name, raw)?,
+            }
+        }
+        Ok(marks)
     }
 }
 
 /// Whether the structured content is what it should be (GNT-P2 to P5).
 fn judge(spec: &ToolSpec, shape: &Shape<'_>) -> Result<(), GauntletError> {
+    let is_object = |structured: &RawValue| structured.get().starts_with('{');
     match (&spec.output, shape.structured) {
         (None, None) => Ok(()),
-        (None, Some(structured)) if structured.get().starts_with('{') => Ok(()),
+        (None, Some(structured)) if is_object(structured) => Ok(()),
         (None, Some(_)) => Err(GauntletError::NonObjectOutput { tool: spec.tool.clone() }),
         (Some(_), None) if shape.is_error => Ok(()),
         (Some(_), None) => {
             let violations = SchemaViolations::at_root("required", "structured content is missing");
             Err(GauntletError::Output { tool: spec.tool.clone(), violations })
+        }
+        // GNT-P3: only since 2026-07-28 may a structured result be anything but an object.
+        (Some(_), Some(structured)) if !is_object(structured) && !spec.any_root => {
+            Err(GauntletError::NonObjectOutput { tool: spec.tool.clone() })
         }
         (Some(schema), Some(structured)) => fit(spec, schema, structured),
     }
@@ -115,8 +255,7 @@ fn fit(spec: &ToolSpec, schema: &CompiledSchema, structured: &RawValue) -> Resul
         }
     })?;
     schema.validate(&value).map_err(|violations| {
-        // GNT-P3: any root type may be declared since 2026-07-28; a root type that was not is a shape, not a
-        // detail.
+        // A root type that was not declared is a shape, not a detail.
         if violations.budget_exceeded {
             GauntletError::OutputBudget { tool: tool() }
         } else if !value.is_object() {
@@ -125,6 +264,21 @@ fn fit(spec: &ToolSpec, schema: &CompiledSchema, structured: &RawValue) -> Resul
             GauntletError::Output { tool: tool(), violations }
         }
     })
+}
+
+fn refused(spec: &ToolSpec, fault: Fault, longest: usize) -> GauntletError {
+    let tool = spec.tool.clone();
+    let too_large = |limit, unit| GauntletError::OutputTooLarge { tool: tool.clone(), limit, unit };
+    match fault {
+        Fault::Shape(reason) => misshapen(spec, reason),
+        Fault::Key => GauntletError::OutputKey { tool: Some(tool) },
+        Fault::Unstable => GauntletError::SanitizeUnstable { tool: Some(tool) },
+        Fault::TooLarge => too_large(longest, "bytes once it is safe to show"),
+        Fault::TooManyNodes => too_large(MAX_NODES, "values"),
+        Fault::TooManyBlocks => too_large(MAX_BLOCKS, "content blocks"),
+        Fault::KeyTooLong => too_large(MAX_KEY_BYTES, "bytes in one member name"),
+        Fault::TooDeep => GauntletError::OutputTooDeep { tool, limit: MAX_DEPTH },
+    }
 }
 
 fn misshapen(spec: &ToolSpec, reason: &'static str) -> GauntletError {

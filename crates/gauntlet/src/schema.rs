@@ -13,9 +13,9 @@ use portcullis_core::Sha256Digest;
 use portcullis_core::canon;
 use serde_json::Value;
 
-use crate::GauntletError;
 use crate::survey::{self, Survey};
 use crate::violations::SchemaViolations;
+use crate::{GauntletError, advertised};
 
 /// GNT-S6: steps a pattern with look-around or back-references may take. Others run on a linear engine.
 const BACKTRACK_STEPS: usize = 100_000;
@@ -80,6 +80,8 @@ impl CompiledSchema {
             )
             .build(schema)
             .map_err(|error| refusal(&error))?;
+        // Last, because a schema that means nothing is refused for that.
+        advertised::check(schema)?;
         let digest = Sha256Digest::of(&text);
         Ok(Self(Arc::new(Parts { role, source: schema.clone(), digest, validator, survey })))
     }

@@ -18,6 +18,8 @@ pub struct ToolSpec {
     pub output: Option<CompiledSchema>,
     /// What its results look like.
     pub result: ResultKind,
+    /// Whether the server speaks a revision in which a structured result may be any value (GNT-P3).
+    pub any_root: bool,
     /// The longest arguments, in bytes of text.
     pub max_request_bytes: usize,
     /// The longest result, in bytes of text.

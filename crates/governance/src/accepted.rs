@@ -131,6 +131,7 @@ impl AcceptedDeclaration {
                     declaration,
                     clause,
                     (item, Subject::Tool),
+                    &live,
                     definition,
                     version,
                     acceptance,
@@ -155,12 +156,13 @@ impl AcceptedDeclaration {
                     declaration,
                     &clause,
                     what,
+                    &live,
                     definition,
                     version,
                     acceptance,
                 )?);
             }
-            AcceptedTool::build(declaration, clause, (item, subject), definition, version, acceptance)
+            AcceptedTool::build(declaration, clause, (item, subject), &live, definition, version, acceptance)
         };
         let resources = (declaration.body.resources.iter())
             .map(|clause| {
@@ -269,6 +271,7 @@ impl AcceptedTool {
         declaration: &Declaration,
         clause: &ToolClause,
         (item, subject): (Item, Subject),
+        live: &LiveSurface,
         definition: &RawValue,
         version: DeclarationVersion,
         acceptance: &Acceptance<'_>,
@@ -286,6 +289,7 @@ impl AcceptedTool {
                 .as_ref()
                 .map(|schema| compile(schema, SchemaRole::Output))
                 .transpose()?,
+            any_root: live.protocol_version.as_str() >= "2026-07-28",
             max_request_bytes: clause.limits.max_request_bytes as usize,
             max_response_bytes: clause.limits.max_response_bytes as usize,
         };

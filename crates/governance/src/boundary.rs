@@ -16,7 +16,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use portcullis_audit::{AuditBlocked, EventName, Receipt, RetentionClass, Role};
 use portcullis_core::{Clock, LogId, PermitId, failpoint};
-use portcullis_gauntlet::RawResult;
+use portcullis_gauntlet::{Raw, RawResult};
 use serde_json::json;
 
 use crate::declaration::SideEffect;
@@ -282,8 +282,8 @@ pub struct SealedResponse {
 pub enum ReleasedResponse {
     /// To be finished by the gauntlet, which alone can read it.
     Result(RawResult),
-    /// The server's JSON-RPC error; hostile text.
-    RpcError(Bytes),
+    /// The server's JSON-RPC error, which only the gauntlet can read as well.
+    RpcError(Raw<Bytes>),
     /// The result was larger than declared.
     TooLarge {
         /// How many bytes were seen.
@@ -526,7 +526,7 @@ impl Boundary {
         let receipt = trail.commit().await?;
         let released = match outcome {
             Outcome::Result(raw) => ReleasedResponse::Result(RawResult::new(raw)),
-            Outcome::RpcError(raw) => ReleasedResponse::RpcError(raw),
+            Outcome::RpcError(raw) => ReleasedResponse::RpcError(Raw::new(raw)),
             Outcome::TooLarge { bytes, .. } => ReleasedResponse::TooLarge { bytes },
             Outcome::Failed(failure) => ReleasedResponse::Failed(failure),
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 use miette::{NamedSource, SourceSpan};
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
+use portcullis_gauntlet::{Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride};
 use portcullis_governance::declaration::Span;
 use portcullis_governance::policy::{PolicyFile, Preset};
 use portcullis_governance::record::Mode;
@@ -30,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) approvals: ApprovalsSection,
     pub(crate) permits: PermitsSection,
     pub(crate) audit: AuditSection,
+    pub(crate) gauntlet: GauntletSection,
     /// Only so that it can be refused with an explanation (GOV-201).
     server: Option<toml::Value>,
 }
@@ -121,6 +123,78 @@ pub(crate) struct AuditSection {
     pub(crate) publish: bool,
 }
 
+/// How results are made safe to show.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct GauntletSection {
+    /// What a text block that is JSON is: leaf or string.
+    text_json: TextJsonWord,
+    sanitiser: SanitiserSection,
+    /// Tools that are treated differently.
+    tool: Vec<ToolSection>,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum TextJsonWord {
+    #[default]
+    Leaf,
+    String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SanitiserSection {
+    /// Markers removed besides the three that always are.
+    extra_markers: Vec<String>,
+    /// Whether terminal sequences go whole.
+    strip_ansi: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ToolSection {
+    /// Which: `<server>/<tool>`, with `*` and `?`.
+    #[serde(rename = "match")]
+    tools: String,
+    /// How their texts are written: html or none.
+    escape: EscapeWord,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum EscapeWord {
+    Html,
+    None,
+}
+
+impl GauntletSection {
+    fn config(&self) -> Result<GauntletConfig, Failure> {
+        let tools = self.tool.iter().map(|tool| {
+            let pattern = Glob::parse(&tool.tools).map_err(|problem| {
+                Failure::field("gauntlet.tool.match", format!("{:?} {problem}", tool.tools))
+            })?;
+            let escape = match tool.escape {
+                EscapeWord::Html => Escape::Html,
+                EscapeWord::None => Escape::None,
+            };
+            Ok(ToolOverride { tools: pattern, escape })
+        });
+        let config = GauntletConfig {
+            text_json: match self.text_json {
+                TextJsonWord::Leaf => TextJson::Leaf,
+                TextJsonWord::String => TextJson::String,
+            },
+            extra_markers: self.sanitiser.extra_markers.clone(),
+            strip_ansi: self.sanitiser.strip_ansi,
+            tools: tools.collect::<Result<_, Failure>>()?,
+        };
+        Gauntlet::new(&config)
+            .map_err(|error| Failure::field("gauntlet.sanitiser.extra_markers", error.to_string()))?;
+        Ok(config)
+    }
+}
+
 /// A configuration error with its place in the file.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 #[error("{message}")]
@@ -184,6 +258,7 @@ impl Config {
         options.preset = self.policy.preset;
         options.names = self.gateway.names;
         options.access = self.access.options()?;
+        options.gauntlet = self.gauntlet.config()?;
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&options.permit_ttl) {
@@ -345,5 +420,21 @@ mod tests {
         assert!(Config::parse("[gateway]\nlisten = \"127.0.0.1:1\"\n", Path::new("x")).is_ok());
         let guarded = "[gateway]\nlisten = \"0.0.0.0:7411\"\n[access]\nauthentication = \"required\"\n";
         assert!(Config::parse(guarded, Path::new("x")).is_ok());
+    }
+
+    #[test]
+    fn the_gauntlet_section_is_understood_and_bad_values_are_refused() {
+        // GNT-Z15, GNT-Z16
+        let text = "[gauntlet]\ntext_json = \"string\"\n[gauntlet.sanitiser]\nextra_markers = [\"[INST]\"]\nstrip_ansi = true\n\
+                    [[gauntlet.tool]]\nmatch = \"fs/*\"\nescape = \"none\"\n";
+        let config = Config::parse(text, Path::new("x")).unwrap().gauntlet.config().unwrap();
+        assert!(
+            config.strip_ansi && config.extra_markers == ["[INST]"] && config.tools[0].escape == Escape::None
+        );
+        let bad =
+            |text: &str| Config::parse(text, Path::new("x")).unwrap().gauntlet.config().unwrap_err().message;
+        assert!(bad("[gauntlet.sanitiser]\nextra_markers = [\"abc\"]\n").contains("extra marker 1"));
+        assert!(bad("[[gauntlet.tool]]\nmatch = \"[\"\nescape = \"html\"\n").contains("not closed"));
+        assert!(refused("[gauntlet]\ntext_json = \"tree\"\n").message.contains(":2:"));
     }
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portcullis_core::name::printable;
+use portcullis_core::scrub::scrub;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 const KEPT: usize = 64 * 1024;
@@ -30,10 +31,10 @@ impl LastWords {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The last line that says something, quoted and escaped.
+    /// The last line that says something, without secrets, quoted and escaped.
     pub(crate) fn last_line(&self) -> Option<String> {
         let text = self.text();
-        text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| printable(line.trim()))
+        text.lines().rev().find(|line| !line.trim().is_empty()).map(|line| printable(&scrub(line.trim())))
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<u8>> {
@@ -50,10 +51,10 @@ mod tests {
         // PRO-36
         let words = LastWords::default();
         let mut said = vec![b'x'; 3 * KEPT];
-        said.extend_from_slice(b"\nfatal: \x1b[31mno\n\n");
+        said.extend_from_slice(b"\nfatal: \x1b[31mno token=abc\n\n");
         words.clone().record(said.as_slice()).await;
         assert_eq!(words.text().len(), KEPT);
-        assert_eq!(words.last_line().unwrap(), r#""fatal: \u{1b}[31mno""#);
+        assert_eq!(words.last_line().unwrap(), r#""fatal: \u{1b}[31mno token=***""#);
         assert_eq!(LastWords::default().last_line(), None);
     }
 }

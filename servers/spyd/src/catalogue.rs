@@ -90,6 +90,12 @@ pub(crate) fn tools(control: &Control) -> Vec<Value> {
         if let Some(schema) = control.schema.get(&name) {
             tool["inputSchema"] = schema.clone();
         }
+        if let Some(schema) = control.output_schema.get(&name) {
+            tool["outputSchema"] = schema.clone();
+        }
+        if let Some(title) = control.title.get(&name) {
+            tool["title"] = title.as_str().into();
+        }
     }
     if let Some(extra) = &control.extra_tool {
         tools.push(json!({

@@ -20,6 +20,12 @@ pub(crate) struct Control {
     pub(crate) description: BTreeMap<String, String>,
     /// Other input schemas, by tool.
     pub(crate) schema: BTreeMap<String, Value>,
+    /// Other output schemas, by tool.
+    pub(crate) output_schema: BTreeMap<String, Value>,
+    /// Other titles, by tool.
+    pub(crate) title: BTreeMap<String, String>,
+    /// What tools answer with instead of their result, by tool.
+    pub(crate) result: BTreeMap<String, Value>,
     /// Tools that are not listed and not callable.
     pub(crate) drop: Vec<String>,
     /// A tool that was not there before.

@@ -39,6 +39,9 @@ pub(crate) async fn call(
     if !catalogue::tools(control).iter().any(|tool| tool["name"] == name) {
         return Err(Failure::new(-32602, format!("no such tool: {name}")));
     }
+    if let Some(result) = control.result.get(name) {
+        return Ok(result.clone());
+    }
     let string = |key: &str| arguments.get(key).and_then(Value::as_str).unwrap_or_default();
     let number = |key: &str| arguments.get(key).and_then(Value::as_i64).unwrap_or_default();
     Ok(match name {

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use portcullis_audit::{AuditBlocked, AuditLog};
 use portcullis_core::{Clock, ErrorCode, Principal, ServerIdentity};
+use portcullis_gauntlet::{Gauntlet, GauntletConfig};
 use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
 use portcullis_governance::policy::{Policy, PolicyFile, Preset};
@@ -33,6 +34,7 @@ use crate::world::{World, WorldCell};
 pub use evidence::Piece;
 pub use registration::{Registration, Target, TestReport};
 pub use replay::Replayed;
+pub(crate) use replay::output_schema_sha256;
 pub use start::Gateway;
 
 /// How a gateway is set up.
@@ -58,6 +60,8 @@ pub struct GatewayOptions {
     pub replay: Option<PathBuf>,
     /// Who agents are that prove nothing.
     pub principal: Principal,
+    /// How arguments and results are checked and cleaned.
+    pub gauntlet: GauntletConfig,
     /// How agents name what servers offer.
     pub names: Names,
     /// How agents prove who they are over HTTP.
@@ -89,6 +93,7 @@ impl GatewayOptions {
             audit: AuditSettings::default(),
             replay: None,
             principal: Principal::agent("local").expect("a plain name"),
+            gauntlet: GauntletConfig::default(),
             names: Names::default(),
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -173,12 +178,13 @@ struct State {
     counters: HashMap<ServerIdentity, u64>,
     policy: Arc<Policy>,
     names: Names,
+    gauntlet: Arc<Gauntlet>,
 }
 
 impl State {
     fn world(&self) -> World {
         let registry = Registry::named(self.entries.values().cloned(), self.policy.clone(), self.names);
-        World::new(Arc::new(registry), self.upstreams.clone())
+        World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet)
     }
 }
 

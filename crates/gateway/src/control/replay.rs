@@ -11,7 +11,7 @@ use portcullis_audit::{AuditError, AuditLog, Event, EventName, EvidenceRef, Reco
 use portcullis_core::canon::to_jcs;
 use portcullis_core::error::one_line;
 use portcullis_core::{ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
-use portcullis_gauntlet::{Args, RawResult, finish, screen};
+use portcullis_gauntlet::{Args, Gauntlet, RawResult, screen};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::{Circumstances, Policy, PolicyFile, Preset};
@@ -104,11 +104,12 @@ impl Control {
             .data(json!({"calls": calls.len(), "policy": policy.version(), "session": session}));
         self.record_reading(operator, &calls, "replay", run).await?;
         let (log, clock) = (self.log.clone(), self.clock.clone());
+        let gauntlet = self.state.lock().await.gauntlet.clone();
         blocking(move || {
             let mut replayed = Replayed { session: session.to_string(), ..Replayed::default() };
             for call in &calls {
                 replayed.calls += 1;
-                let driven = drive(&log, &registry, &policy, clock.now(), call, &mut replayed)?;
+                let driven = drive(&log, &registry, &policy, &gauntlet, clock.now(), call, &mut replayed)?;
                 if driven { replayed.hits += 1 } else { replayed.misses += 1 }
             }
             Ok(replayed)
@@ -156,7 +157,7 @@ impl Control {
                             calls[*call].result = Some(record);
                         }
                     }
-                    EventName::McpDeclarationMismatch => {
+                    EventName::McpDeclarationMismatch | EventName::ExecutionWithheld => {
                         if let Some(call) =
                             calls.iter_mut().rfind(|call| call.intent.proposal == record.proposal)
                         {
@@ -259,7 +260,8 @@ fn entry_of(
     }))
 }
 
-fn output_schema_sha256(tool: &ToolEntry) -> Option<Sha256Digest> {
+/// The digest of the output schema a tool has now, as an entry keeps it.
+pub(crate) fn output_schema_sha256(tool: &ToolEntry) -> Option<Sha256Digest> {
     let definition: Value = serde_json::from_str(tool.tool.definition().get()).ok()?;
     let schema = definition.get("outputSchema")?;
     to_jcs(schema).ok().map(|bytes| Sha256Digest::of(&bytes))
@@ -270,6 +272,7 @@ fn drive(
     log: &AuditLog,
     registry: &Registry,
     policy: &Policy,
+    gauntlet: &Gauntlet,
     now: portcullis_core::Timestamp,
     call: &Recorded,
     replayed: &mut Replayed,
@@ -293,8 +296,10 @@ fn drive(
     let request = Args::parse(args.as_bytes(), entry.tool.spec().max_request_bytes)
         .and_then(|args| screen(entry.tool.spec(), args))
         .ok()
-        .and_then(|screened| CanonicalRequest::new(&entry.tool, &screened, lineage, &key).ok());
-    let Some(request) = request.filter(|request| request.args() == args) else {
+        .and_then(|screened| {
+            CanonicalRequest::new(&entry.tool, &screened, lineage, &key).ok().map(|r| (r, screened))
+        });
+    let Some((request, screened)) = request.filter(|(request, _)| request.args() == args) else {
         replayed
             .output_diffs
             .push(json!({"seq": seq, "then": "canonical", "now": "refused or another form"}));
@@ -314,7 +319,7 @@ fn drive(
         return Ok(true);
     };
     let Some(response) = open(log, result, Role::Response)? else { return Ok(false) };
-    let passes = finish(entry.tool.spec(), RawResult::new(response.into())).is_ok();
+    let passes = gauntlet.finish(screened, RawResult::new(response.into())).is_ok();
     if passes == call.withheld {
         let word = |passes: bool| if passes { "released" } else { "withheld" };
         replayed

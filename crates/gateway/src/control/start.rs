@@ -11,6 +11,7 @@ use std::time::Duration;
 use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role};
 use portcullis_core::clock::Governed;
 use portcullis_core::{Actor, Clock, ErrorCode, EventId, PolicyVersion, Secret, ServerIdentity, SystemClock};
+use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::approval::{Approval, Book, State as ApprovalState};
 use portcullis_governance::boundary::{Boundary, Prober};
@@ -77,7 +78,11 @@ impl Gateway {
         restore_approvals(&store, &book).await?;
         let keys = restore_keys(&store).await?;
         let settings = Settings { client_version: options.version.clone(), ..Settings::default() };
-        let state = restore_servers(&store, policy, options.names, &log, &settings).await?;
+        let gauntlet = Gauntlet::new(&options.gauntlet)
+            .map_err(|error| ControlError::new(ErrorCode::Validation, error.to_string()))?;
+        let gauntlet = Arc::new(gauntlet);
+        let (names, checks) = (options.names, gauntlet.clone());
+        let state = restore_servers(&store, policy, names, checks, &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -103,6 +108,7 @@ impl Gateway {
             fingerprint_key: fingerprint_key(&options.home).map_err(unusable_home)?,
             approval_wait: options.approval_wait,
             replaying,
+            gauntlet,
             asking: tokio::sync::Mutex::default(),
             violations,
         });
@@ -292,6 +298,7 @@ async fn restore_servers(
     store: &Store,
     policy: Arc<Policy>,
     names: Names,
+    gauntlet: Arc<Gauntlet>,
     log: &AuditLog,
     settings: &Settings,
 ) -> Result<State, ControlError> {
@@ -302,6 +309,7 @@ async fn restore_servers(
         counters: HashMap::new(),
         policy,
         names,
+        gauntlet,
     };
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {

@@ -309,7 +309,7 @@ impl Edge {
                     Names::Prefixed => Some(&map),
                 };
                 let view = View { era, kind: entry.tool.subject().result(), mark: &mark, uris };
-                Answer::Result(result::for_client(result.json(), view).into())
+                Answer::Result(result::for_client(&result, view).into())
             }
             Ok(Response { answered: Answered::Failure(mut failure), upstream, mark, .. }) => {
                 // A resource that is not there has another code in each era (PRO §1, PRO-70).
@@ -341,7 +341,9 @@ impl Edge {
         };
         let world = self.world.load();
         let principal = sender.conversation.session().principal();
-        let Some(list) = world.list(asked.method) else { return Answer::unknown_method(asked.method) };
+        let Some(list) = world.list(asked.method, sender.era()) else {
+            return Answer::unknown_method(asked.method);
+        };
         match list.page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
             Ok(page) => Answer::Result(page),
             Err(listing::UnknownCursor) => {

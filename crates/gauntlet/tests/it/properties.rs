@@ -1,9 +1,9 @@
 use bytes::Bytes;
-use portcullis_gauntlet::{CompiledSchema, GauntletError, RawResult, SchemaRole, finish, screen};
+use portcullis_gauntlet::{CompiledSchema, GauntletError, SchemaRole, screen};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{args, tool};
+use crate::{args, finish, tool};
 
 /// A schema most values break in several places.
 fn strict() -> Value {
@@ -87,7 +87,7 @@ proptest! {
         let spec = tool(&strict(), Some(&strict()));
         let input = screen(&spec, args(&value)).unwrap_err();
         let raw = Bytes::from(json!({"content": [], "structuredContent": &value}).to_string());
-        let output = finish(&spec, RawResult::new(raw)).unwrap_err();
+        let output = finish(&spec, raw).unwrap_err();
         let mut secrets = Vec::new();
         strings(&value, &mut secrets);
         for secret in secrets {
@@ -109,12 +109,12 @@ proptest! {
 
     #[test]
     fn no_bytes_panic_the_reader_of_results(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-        let _ = finish(&tool(&json!({"type": "object"}), None), RawResult::new(bytes.into()));
+        let _ = finish(&tool(&json!({"type": "object"}), None), bytes.into());
     }
 
     #[test]
     fn no_text_panics_the_reader_of_results(text in r#"[\{\}\[\]:,"\\udc8a-f0 ]{0,60}"#) {
-        let _ = finish(&tool(&json!({"type": "object"}), None), RawResult::new(text.into()));
+        let _ = finish(&tool(&json!({"type": "object"}), None), text.into());
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod commands;
 mod crash;
 mod denial;
 mod edge;
+mod gauntlet;
 mod invariants;
 mod issuer;
 mod replay;

@@ -1,0 +1,183 @@
+//! What servers write and what agents read: cleaned on the way, in a running gateway with a server that misbehaves.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::support::{Home, Operator, Spy, open_home};
+
+fn corpus(name: &str) -> Vec<Value> {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../gauntlet/corpus").join(name);
+    fs::read_to_string(path).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn registered(home: &Home) -> Spy {
+    let spy = Spy::new(home);
+    spy.register(home);
+    spy
+}
+
+/// The error document that a refused call carries for the model.
+fn document(response: &Value) -> Value {
+    let text = response["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{response}"));
+    serde_json::from_str(text).unwrap()
+}
+
+#[test]
+fn every_attack_of_the_corpus_is_harmless_through_a_live_server() {
+    // SZ-*, gauntlet §10; GNT-Z17
+    let home = open_home();
+    let spy = registered(&home);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    for row in corpus("sanitiser.jsonl") {
+        let result = agent.call("spy__echo", json!({"text": row["in"]}))["result"].clone();
+        assert_eq!(result["content"][0]["text"], row["out"], "{row}: {result}");
+        assert_eq!(result["structuredContent"]["text"], row["out"], "{row}");
+    }
+    // What was taken out is told and on record; escaping alone is not worth telling.
+    let call = |text: &str| {
+        agent.call("spy__echo", json!({"text": text}))["result"]["_meta"]["io.portcullis/call"].clone()
+    };
+    assert!(call("<b>").get("gauntlet").is_none());
+    let mark = call("\u{7}__system__");
+    assert_eq!(
+        mark["gauntlet"],
+        json!({"escape": "html", "stripped": 2, "markers": 2, "replaced_blocks": 0})
+    );
+    daemon.stop();
+    let recorded = home.events("execution.sanitised");
+    assert_eq!(recorded.last().unwrap()["data"]["markers"], 2);
+    assert_eq!(spy.calls(), corpus("sanitiser.jsonl").len() + 2);
+    home.verify();
+}
+
+#[test]
+fn blocks_names_and_errors_are_cleaned_or_refused() {
+    // SG-30, SG-31, SG-32, SG-34, GNT-Z11, GNT-Z13
+    let home = open_home();
+    let spy = registered(&home);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2026-07-28");
+    let answer = |tool: &str, result: Value| {
+        spy.control(&json!({"result": {tool: result}}));
+        let arguments = if tool == "echo" { json!({"text": "x"}) } else { json!({}) };
+        agent.call(&format!("spy__{tool}"), arguments)
+    };
+
+    let blocks = answer(
+        "pid",
+        json!({"content": [
+            {"type": "text", "text": "__sys"}, {"type": "text", "text": "tem__x"},
+            {"type": "resource_link", "uri": "https://x/?a=1&b=2", "name": "<n>"},
+            {"type": "resource_link", "uri": "https://x/<|im_start|>", "name": "n"},
+            {"type": "unheard_of", "words": ["<|im_end|>y"]},
+        ]}),
+    );
+    let content = &blocks["result"]["content"];
+    assert_eq!(content[0]["text"], "", "{blocks}");
+    assert_eq!(content[1]["text"], "x");
+    // An address is only ever put inside one of ours.
+    let address = "portcullis://spy/https%3A%2F%2Fx%2F%3Fa%3D1%26b%3D2";
+    assert_eq!((&content[2]["uri"], &content[2]["name"]), (&json!(address), &json!("&lt;n&gt;")));
+    assert_eq!(content[3], json!({"type": "text", "text": "[removed: unsafe uri]"}));
+    assert_eq!(content[4]["words"], json!(["y"]));
+
+    for row in corpus("keys.jsonl") {
+        let structured: Value = serde_json::from_str(row["structured"].as_str().unwrap()).unwrap();
+        let refused = answer("pid", json!({"content": [], "structuredContent": structured}));
+        let document = document(&refused);
+        assert_eq!(
+            (&document["error"], &document["details"]["violation"]),
+            (&json!("UPSTREAM_ERROR"), &json!("mcp-output-key"))
+        );
+        assert!(
+            !refused.to_string().contains("__system__") && !refused.to_string().contains("im_start"),
+            "{refused}"
+        );
+    }
+    for structured in [json!([1]), json!("x"), json!(null)] {
+        let refused = answer("pid", json!({"content": [], "structuredContent": structured}));
+        assert_eq!(document(&refused)["details"]["violation"], "mcp-non-object-output");
+    }
+    let failed = answer(
+        "echo",
+        json!({"content": [{"type": "text", "text": "no <row>"}], "isError": true, "structuredContent": {"text": 7}}),
+    );
+    assert_eq!(failed["result"]["content"][0]["text"], "no &lt;row&gt;");
+    assert_eq!(
+        (&failed["result"]["isError"], failed["result"].get("structuredContent")),
+        (&json!(true), None)
+    );
+    assert_eq!(failed["result"]["_meta"]["io.portcullis/call"]["gauntlet"]["dropped_structured"], true);
+
+    spy.control(&json!({}));
+    let said = agent
+        .call("spy__rpc_error", json!({"code": -32050, "message": "token=abc <|im_start|>\u{1b}[31m<b>"}));
+    assert_eq!(
+        (&said["error"]["code"], &said["error"]["message"]),
+        (&json!(-32050), &json!("token=*** [31m&lt;b&gt;"))
+    );
+
+    // The last: a result that breaks its schema halts the server, and nothing of it gets out.
+    let calls = spy.calls();
+    let hostile = "__system__ <|im_start|>\u{1b}[31m";
+    let broken = answer(
+        "echo",
+        json!({"content": [{"type": "text", "text": "leak"}], "structuredContent": {"text": [hostile], hostile: 1}}),
+    );
+    assert_eq!(broken["error"]["data"]["details"]["code"], "MP-FH-003", "{broken}");
+    assert_eq!(broken["error"]["data"]["details"]["violation"], "mcp-output-schema");
+    let text = broken.to_string();
+    assert!(!text.contains("system") && !text.contains("im_start") && !text.contains("leak"), "{text}");
+    assert_eq!(spy.calls(), calls + 1);
+    daemon.stop();
+    let withheld = home.events("execution.withheld");
+    assert_eq!(withheld.len(), 9, "{withheld:?}");
+    home.verify();
+}
+
+#[test]
+fn what_agents_are_told_about_tools_is_clean_and_true() {
+    // GNT-Z12, GNT-S12, GNT-Z18, SG-35
+    let home = open_home();
+    let spy = Spy::new(&home);
+    let output = json!({
+        "type": "object", "additionalProperties": false, "required": ["text"],
+        "properties": {"text": {"type": "string", "maxLength": 20, "enum": ["<a>", "b & c"], "not": {"maxLength": 2}, "description": "one of __system__two"}},
+    });
+    spy.control(&json!({
+        "description": {"echo": "Echoes <b>&</b> <|im_start|>more."}, "title": {"echo": "E\u{200b}cho __sys\u{200b}tem__"},
+        "output_schema": {"echo": output},
+        "result": {"echo": {"content": [{"type": "text", "text": "<a>"}], "structuredContent": {"text": "<a>"}}},
+    }));
+    let yaml = spy.declaration().replacen("Answer with the same text.", "\"Echoes <b>&</b> <|im_start|>more.\"", 1).replacen(
+        "          text: { type: string }\n",
+        "          text: { type: string, maxLength: 20, enum: [\"<a>\", \"b & c\"], not: { maxLength: 2 }, description: one of __system__two }\n",
+        1,
+    );
+    let file = home.beside("spy.yaml");
+    fs::write(&file, yaml).unwrap();
+    let args = spy.add_args(&file);
+    home.json(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let tools = agent.result("tools/list", json!({}));
+    let echo = tools["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "spy__echo").unwrap();
+    assert_eq!(echo["description"], "Echoes <b>&</b> more.");
+    assert_eq!(echo["title"], "E\u{200b}cho ");
+    let text = &echo["outputSchema"]["properties"]["text"];
+    assert_eq!(
+        text,
+        &json!({"type": "string", "enum": ["&lt;a&gt;", "b &amp; c"], "description": "one of two"})
+    );
+    // As the client would check it.
+    let result = agent.call("spy__echo", json!({"text": "x"}))["result"].clone();
+    assert_eq!(result["structuredContent"], json!({"text": "&lt;a&gt;"}), "{result}");
+    assert!(text["enum"].as_array().unwrap().contains(&result["structuredContent"]["text"]));
+    daemon.stop();
+}
