@@ -121,6 +121,11 @@ impl KeyName {
     pub fn class(self) -> RetentionClass {
         self.class
     }
+
+    /// The UTC day it was used on, `20261116`.
+    pub fn day(self) -> String {
+        self.day.to_string()
+    }
 }
 
 /// The text is not the name of a data key.

@@ -36,11 +36,22 @@ pub(crate) struct DataKey {
 pub(crate) struct KeyRing {
     log: LogId,
     path: PathBuf,
-    kek: XChaCha20Poly1305,
+    source: KekSource,
     state: RwLock<State>,
 }
 
+/// Where the key that wraps the data keys comes from (AUD-42).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KekSource {
+    /// A file of 64 hexadecimal digits, created if it does not exist. Destroying a data key makes a new file, because
+    /// old copies of `keys.sealed` must not open any more.
+    File(PathBuf),
+    /// A program that prints 64 hexadecimal digits. It has to see to it itself that old copies do not open.
+    Command(Vec<String>),
+}
+
 struct State {
+    kek: XChaCha20Poly1305,
     /// The keys in use, one per class at most.
     current: [Option<Arc<DataKey>>; RetentionClass::ALL.len()],
     sealed: SealedKeys,
@@ -61,14 +72,16 @@ struct SealedKeys {
 struct SealedKey {
     key: KeyName,
     announced: bool,
+    /// Kept beyond its time, because an operator said so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    held: bool,
     nonce: String,
     wrapped: String,
 }
 
 impl KeyRing {
     /// Reads the keys of `log`, creating the KEK file and the key file if they do not exist.
-    pub(crate) fn open(log: LogId, path: PathBuf, kek_file: &Path) -> Result<Self, AuditError> {
-        let kek = seal::cipher(read_or_create_kek(kek_file)?.expose());
+    pub(crate) fn open(log: LogId, path: PathBuf, source: &KekSource) -> Result<Self, AuditError> {
         let sealed = if path.exists() {
             let text = std::fs::read(&path).at(&path)?;
             serde_json::from_slice(&text).map_err(|_| AuditError::Keys {
@@ -80,12 +93,63 @@ impl KeyRing {
             store(&path, &sealed)?;
             sealed
         };
-        let ring = Self { log, path, kek, state: RwLock::new(State { current: Default::default(), sealed }) };
+        let kek = source.read(sealed.generation)?;
+        let state = State { kek: seal::cipher(kek.expose()), current: Default::default(), sealed };
+        let ring = Self { log, path, source: source.clone(), state: RwLock::new(state) };
         // A wrong KEK shows now, not when somebody needs the evidence.
-        if ring.read().sealed.keys.last().is_some_and(|newest| ring.unwrap(newest).is_none()) {
+        let opens = |state: &State| {
+            state.sealed.keys.last().is_none_or(|newest| ring.unwrap(state, newest).is_some())
+        };
+        if !opens(&ring.read()) {
             return Err(AuditError::Keys { path: ring.path, problem: "does not open with this key file" });
         }
+        // A crash between using a new key file and removing the old one left that.
+        source.forget_before(ring.read().sealed.generation);
         Ok(ring)
+    }
+
+    /// Every key there is, oldest first, and whether it is held.
+    pub(crate) fn list(&self) -> Vec<(KeyName, bool)> {
+        let mut keys: Vec<_> = self.read().sealed.keys.iter().map(|key| (key.key, key.held)).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Keeps a key beyond its time, or no longer; false if there is no such key.
+    pub(crate) fn hold(&self, name: KeyName, held: bool) -> Result<bool, AuditError> {
+        let mut state = self.write();
+        let Some(key) = state.sealed.keys.iter_mut().find(|key| key.key == name) else { return Ok(false) };
+        key.held = held;
+        store(&self.path, &state.sealed)?;
+        Ok(true)
+    }
+
+    /// Destroys keys (AUD-43): the others are wrapped anew under a fresh key, and the old one is removed.
+    pub(crate) fn destroy(&self, names: &[KeyName]) -> Result<(), AuditError> {
+        let mut state = self.write();
+        let generation = state.sealed.generation + 1;
+        let fresh = self.source.create(generation)?;
+        let kek = seal::cipher(fresh.expose());
+        let mut kept = Vec::new();
+        for key in state.sealed.keys.iter().filter(|key| !names.contains(&key.key)) {
+            let mut plain = self.unwrap_plain(&state.kek, key).ok_or_else(|| AuditError::Keys {
+                path: self.path.clone(),
+                problem: "has a key that does not open; nothing is destroyed",
+            })?;
+            let (nonce, wrapped) = self.wrap(&kek, key.key, &plain);
+            plain.zeroize();
+            kept.push(SealedKey { key: key.key, announced: key.announced, held: key.held, nonce, wrapped });
+        }
+        let sealed = SealedKeys { v: 1, generation, keys: kept };
+        store(&self.path, &sealed)?;
+        (state.sealed, state.kek) = (sealed, kek);
+        for current in &mut state.current {
+            if current.as_ref().is_some_and(|key| names.contains(&key.name)) {
+                *current = None;
+            }
+        }
+        self.source.forget_before(generation);
+        Ok(())
     }
 
     /// The key for `class` on `day`. If there is none yet it is made and stored, then handed to `announce`,
@@ -100,18 +164,18 @@ impl KeyRing {
         if let Some(key) = self.read().current[class as usize].as_ref().filter(fits) {
             return Ok(key.clone());
         }
-        let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.write();
         if let Some(key) = state.current[class as usize].as_ref().filter(fits) {
             return Ok(key.clone());
         }
         let of_the_day = |key: &&SealedKey| key.key.class == class && key.key.day == day;
         let stored = state.sealed.keys.iter().rfind(|key| of_the_day(key) && key.announced);
-        let key = match stored.and_then(|stored| self.unwrap(stored)) {
+        let key = match stored.and_then(|stored| self.unwrap(&state, stored)) {
             Some(key) => key,
             None => {
                 let number = state.sealed.keys.iter().filter(of_the_day).map(|key| key.key.number).max();
                 let name = KeyName { class, day, number: number.unwrap_or(0) + 1 };
-                let (key, sealed) = self.create(name);
+                let (key, sealed) = self.create(&state.kek, name);
                 state.sealed.keys.push(sealed);
                 if let Err(error) = store(&self.path, &state.sealed) {
                     state.sealed.keys.pop();
@@ -129,12 +193,12 @@ impl KeyRing {
     /// The key with this name, if it still exists.
     pub(crate) fn named(&self, name: KeyName) -> Option<DataKey> {
         let state = self.read();
-        self.unwrap(state.sealed.keys.iter().find(|key| key.key == name)?)
+        self.unwrap(&state, state.sealed.keys.iter().find(|key| key.key == name)?)
     }
 
     /// Remembers that every key is announced durably. Called when the log closes in order.
     pub(crate) fn mark_announced(&self) -> Result<(), AuditError> {
-        let mut state = self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut state = self.write();
         let current: Vec<KeyName> = state.current.iter().flatten().map(|key| key.name).collect();
         let mut changed = false;
         for key in state.sealed.keys.iter_mut().filter(|key| current.contains(&key.key)) {
@@ -147,12 +211,21 @@ impl KeyRing {
         self.state.read().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn create(&self, name: KeyName) -> (DataKey, SealedKey) {
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn create(&self, kek: &XChaCha20Poly1305, name: KeyName) -> (DataKey, SealedKey) {
         let key = Secret::random_key();
+        let (nonce, wrapped) = self.wrap(kek, name, key.expose());
+        let sealed = SealedKey { key: name, announced: false, held: false, nonce, wrapped };
+        (self.ready(name, key.expose()), sealed)
+    }
+
+    fn wrap(&self, kek: &XChaCha20Poly1305, name: KeyName, key: &[u8; 32]) -> (String, String) {
         let nonce: [u8; 24] = rand::rng().random();
-        let mut wrapped = key.expose().to_vec();
-        let tag = self
-            .kek
+        let mut wrapped = key.to_vec();
+        let tag = kek
             .encrypt_inout_detached(
                 &XNonce::from(nonce),
                 &self.wrapping_of(name),
@@ -160,26 +233,28 @@ impl KeyRing {
             )
             .expect("thirty-two bytes are within the cipher's limit");
         wrapped.extend_from_slice(&tag);
-        let sealed =
-            SealedKey { key: name, announced: false, nonce: to_hex(&nonce), wrapped: to_hex(&wrapped) };
-        (self.ready(name, key.expose()), sealed)
+        (to_hex(&nonce), to_hex(&wrapped))
     }
 
-    fn unwrap(&self, sealed: &SealedKey) -> Option<DataKey> {
-        let nonce: [u8; 24] = parse_hex(&sealed.nonce)?;
-        let wrapped: [u8; 48] = parse_hex(&sealed.wrapped)?;
-        let (mut key, tag) = (*wrapped.first_chunk::<32>()?, *wrapped.last_chunk::<16>()?);
-        self.kek
-            .decrypt_inout_detached(
-                &XNonce::from(nonce),
-                &self.wrapping_of(sealed.key),
-                InOutBuf::from(&mut key[..]),
-                &Tag::from(tag),
-            )
-            .ok()?;
+    fn unwrap(&self, state: &State, sealed: &SealedKey) -> Option<DataKey> {
+        let mut key = self.unwrap_plain(&state.kek, sealed)?;
         let ready = self.ready(sealed.key, &key);
         key.zeroize();
         Some(ready)
+    }
+
+    fn unwrap_plain(&self, kek: &XChaCha20Poly1305, sealed: &SealedKey) -> Option<[u8; 32]> {
+        let nonce: [u8; 24] = parse_hex(&sealed.nonce)?;
+        let wrapped: [u8; 48] = parse_hex(&sealed.wrapped)?;
+        let (mut key, tag) = (*wrapped.first_chunk::<32>()?, *wrapped.last_chunk::<16>()?);
+        kek.decrypt_inout_detached(
+            &XNonce::from(nonce),
+            &self.wrapping_of(sealed.key),
+            InOutBuf::from(&mut key[..]),
+            &Tag::from(tag),
+        )
+        .ok()?;
+        Some(key)
     }
 
     fn ready(&self, name: KeyName, key: &[u8; 32]) -> DataKey {
@@ -199,19 +274,75 @@ fn store(path: &Path, sealed: &SealedKeys) -> Result<(), AuditError> {
     files::replace(path, &text)
 }
 
+impl KekSource {
+    /// The file of a generation: the first has the configured name.
+    fn file(path: &Path, generation: u64) -> PathBuf {
+        if generation <= 1 { path.into() } else { path.with_added_extension(generation.to_string()) }
+    }
+
+    fn read(&self, generation: u64) -> Result<Secret<[u8; 32]>, AuditError> {
+        match self {
+            KekSource::File(path) => {
+                let path = Self::file(path, generation);
+                if generation <= 1 { read_or_create_kek(&path) } else { read_kek(&path) }
+            }
+            KekSource::Command(command) => {
+                let program = Path::new(command.first().map_or("", String::as_str));
+                let output = std::process::Command::new(program)
+                    .args(command.iter().skip(1))
+                    .stdin(std::process::Stdio::null())
+                    .output()
+                    .at(program)?;
+                let mut text = String::from_utf8(output.stdout).unwrap_or_default();
+                let key = parse_hex(text.trim_end()).filter(|_| output.status.success());
+                text.zeroize();
+                let problem = "did not print a key of 64 hexadecimal digits";
+                key.map(Secret::new).ok_or_else(|| AuditError::Keys { path: program.into(), problem })
+            }
+        }
+    }
+
+    /// A fresh key for the next generation.
+    fn create(&self, generation: u64) -> Result<Secret<[u8; 32]>, AuditError> {
+        match self {
+            KekSource::File(path) => {
+                let path = Self::file(path, generation);
+                // One that a crash left was never used.
+                let _ = std::fs::remove_file(&path);
+                read_or_create_kek(&path)
+            }
+            KekSource::Command(_) => self.read(generation),
+        }
+    }
+
+    /// Removes the files of the generation before this one.
+    fn forget_before(&self, generation: u64) {
+        if let KekSource::File(path) = self
+            && generation > 1
+        {
+            let old = Self::file(path, generation - 1);
+            let _ = std::fs::remove_file(&old);
+            let _ = old.parent().map(files::sync_dir);
+        }
+    }
+}
+
 /// The KEK file holds 64 hexadecimal digits; it is created with fresh ones if it does not exist.
 fn read_or_create_kek(path: &Path) -> Result<Secret<[u8; 32]>, AuditError> {
-    if !path.exists() {
-        if let Some(parent) = path.parent() {
-            files::create_dir_all(parent)?;
-        }
-        let key = Secret::random_key();
-        let mut text = to_hex(key.expose());
-        let created = files::replace(path, text.as_bytes());
-        text.zeroize();
-        created?;
-        return Ok(key);
+    if path.exists() {
+        return read_kek(path);
     }
+    if let Some(parent) = path.parent() {
+        files::create_dir_all(parent)?;
+    }
+    let key = Secret::random_key();
+    let mut text = to_hex(key.expose());
+    let created = files::replace(path, text.as_bytes());
+    text.zeroize();
+    created.map(|()| key)
+}
+
+fn read_kek(path: &Path) -> Result<Secret<[u8; 32]>, AuditError> {
     files::check_file(path)?;
     let mut text = std::fs::read_to_string(path).at(path)?;
     let key = parse_hex(text.trim_end());
@@ -230,7 +361,7 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 
     fn ring(dir: &Path, log: LogId) -> Result<KeyRing, AuditError> {
-        KeyRing::open(log, dir.join("keys.sealed"), &dir.join("kek"))
+        KeyRing::open(log, dir.join("keys.sealed"), &KekSource::File(dir.join("kek")))
     }
 
     fn today(ring: &KeyRing, class: RetentionClass) -> (String, bool) {
@@ -281,5 +412,48 @@ mod tests {
         assert!(matches!(ring(dir.path(), log), Err(AuditError::Keys { .. })));
         std::fs::write(dir.path().join("kek"), "not a key").unwrap();
         assert!(matches!(ring(dir.path(), log), Err(AuditError::Keys { .. })));
+    }
+
+    #[test]
+    fn a_destroyed_key_is_gone_and_old_copies_of_the_file_do_not_open() {
+        // AUD-43
+        let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
+        let keys = ring(dir.path(), log).unwrap();
+        let (old, _) = today(&keys, RetentionClass::Standard);
+        let (kept, _) = today(&keys, RetentionClass::Hold);
+        let copy = std::fs::read(dir.path().join("keys.sealed")).unwrap();
+        keys.destroy(&[old.parse().unwrap()]).unwrap();
+        assert!(keys.named(old.parse().unwrap()).is_none());
+        let check = keys.named(kept.parse().unwrap()).unwrap().check.clone();
+        assert!(!dir.path().join("kek").exists() && dir.path().join("kek.2").exists());
+        drop(keys);
+        let keys = ring(dir.path(), log).unwrap();
+        assert_eq!(keys.named(kept.parse().unwrap()).unwrap().check, check);
+        assert_eq!(keys.list().len(), 1);
+        drop(keys);
+        std::fs::write(dir.path().join("keys.sealed"), copy).unwrap();
+        assert!(matches!(
+            ring(dir.path(), log).map(|ring| ring.named(old.parse().unwrap()).is_some()),
+            Err(AuditError::Keys { .. })
+        ));
+    }
+
+    #[test]
+    fn a_key_can_come_from_a_program() {
+        // AUD-42
+        let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
+        let source = |digits: &str| KekSource::Command(vec!["/bin/echo".into(), digits.into()]);
+        let path = dir.path().join("keys.sealed");
+        let ring = KeyRing::open(log, path.clone(), &source(&"ab".repeat(32))).unwrap();
+        let (name, _) = today(&ring, RetentionClass::Standard);
+        drop(ring);
+        let ring = KeyRing::open(log, path.clone(), &source(&"ab".repeat(32))).unwrap();
+        assert!(ring.named(name.parse().unwrap()).is_some());
+        drop(ring);
+        assert!(matches!(
+            KeyRing::open(log, path.clone(), &source(&"cd".repeat(32))),
+            Err(AuditError::Keys { .. })
+        ));
+        assert!(matches!(KeyRing::open(log, path, &source("nothing")), Err(AuditError::Keys { .. })));
     }
 }

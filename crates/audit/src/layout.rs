@@ -51,6 +51,11 @@ impl Layout {
         self.dir.join("failure.json")
     }
 
+    /// Which keys are being destroyed, until that is done and on record (AUD-43).
+    pub(crate) fn destruction(&self) -> PathBuf {
+        self.dir.join("destroying.json")
+    }
+
     pub(crate) fn description(&self) -> PathBuf {
         self.dir.join("log.toml")
     }

@@ -15,7 +15,7 @@
 //! | `log` | [`AuditLog`]: opening, appending, committing, evidence |
 //! | `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
-//! | `evidence`, `seal`, `keys`, `pack` | evidence: its words, sealing it, the keys, the files it lies in |
+//! | `evidence`, `seal`, `keys`, `pack`, `retention` | evidence: its words, sealing it, the keys, the files it lies in, forgetting it |
 //! | `tree`, `tile`, `note`, `signer`, `publisher`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
 //! | `layout`, `description`, `files` | the folder, its lock, and files that are private and really written |
 //! | `read`, `merged`, `verify`, `invariants` | for everybody else: reading a log, and checking it and what it says |
@@ -56,6 +56,7 @@ mod queue;
 mod read;
 mod record;
 mod recovery;
+mod retention;
 mod seal;
 mod signer;
 mod tile;
@@ -69,11 +70,13 @@ pub use event_name::{EventName, UnknownEvent};
 pub use evidence::{EvidenceRef, KeyName, KeyNameError, RetentionClass, Role};
 pub use export::{Exported, export};
 pub use invariants::{Verdict, Violation, check_invariants};
+pub use keys::KekSource;
 pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
 pub use note::{Checkpoint, NoteError, NoteKey, NoteSignature, SignedCheckpoint};
 pub use proof::{Proof, prove, prove_growth};
 pub use read::{read, read_from};
 pub use record::{Record, Reference, ReferenceError};
+pub use retention::{KeyState, Retention};
 pub use signer::SignerSource;
 pub use tree::{verify_consistency, verify_inclusion};
 pub use verify::{Checks, Problem, Report, verify, verify_with};

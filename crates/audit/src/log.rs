@@ -16,13 +16,14 @@ use crate::error::{AtPath as _, AuditBlocked, AuditError, EvidenceProblem};
 use crate::event::{Event, Sealer, Trail};
 use crate::event_name::EventName;
 use crate::evidence::{Day, EvidenceRef, RetentionClass, Role};
-use crate::keys::KeyRing;
+use crate::keys::{KekSource, KeyRing};
 use crate::layout::Layout;
 use crate::note::{NoteKey, SignedCheckpoint};
 use crate::pack::Sealed;
 use crate::publisher::{self, Publisher};
 use crate::queue::{Parcel, Refused, Waiter};
 use crate::record::Record;
+use crate::retention::Retention;
 use crate::seal::{self, Binding};
 use crate::signer::{Signer, SignerSource};
 use crate::{files, pack, recovery};
@@ -46,8 +47,10 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Who keeps the log; with the log's id it becomes the origin of its checkpoints (AUD-32).
     pub origin: String,
-    /// The file with the key that wraps the data keys; created if it does not exist.
-    pub kek_file: PathBuf,
+    /// Where the key that wraps the data keys comes from (AUD-42).
+    pub kek: KekSource,
+    /// How long evidence is kept (AUD-43).
+    pub retention: Retention,
     /// Who signs checkpoints (AUD-33).
     pub signer: SignerSource,
     /// Whether the records are also written as entry bundles, for others to fetch (AUD-30).
@@ -61,7 +64,7 @@ impl Options {
     /// The defaults for a log in `dir` whose keys are wrapped by the key in `kek_file`, and whose checkpoints are
     /// signed by the key in `log.key` beside that.
     pub fn new(dir: impl Into<PathBuf>, kek_file: impl Into<PathBuf>) -> Self {
-        let kek_file = kek_file.into();
+        let kek_file: PathBuf = kek_file.into();
         let host = rustix::system::uname().nodename().to_string_lossy().replace([' ', '+'], "-");
         Self {
             dir: dir.into(),
@@ -71,7 +74,8 @@ impl Options {
             clock: Arc::new(SystemClock),
             origin: format!("portcullis/{host}"),
             signer: SignerSource::File(kek_file.with_file_name("log.key")),
-            kek_file,
+            kek: KekSource::File(kek_file),
+            retention: Retention::default(),
             publish: false,
             any_segment_size: false,
         }
@@ -186,6 +190,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
     keys: KeyRing,
+    retention: Retention,
     commit_timeout: Duration,
     max_trail: usize,
     volatile: Option<&'static str>,
@@ -229,7 +234,7 @@ impl AuditLog {
         let promised: Vec<_> =
             newest.iter().map(|newest| (layout.checkpoint(), newest.checkpoint.size)).collect();
         let tail = recovery::recover(&layout, log, &promised)?;
-        let keys = KeyRing::open(log, layout.keys(), &options.kek_file)?;
+        let keys = KeyRing::open(log, layout.keys(), &options.kek)?;
         if before.is_none() {
             Description { origin: origin.clone(), key: Some(key.clone()) }.write(&layout.description())?;
         }
@@ -259,12 +264,14 @@ impl AuditLog {
             clock: options.clock,
             shared,
             keys,
+            retention: options.retention,
             commit_timeout: options.commit_timeout,
             max_trail: max_trail(options.segment_bytes),
             volatile,
             running: Mutex::new(Some(Running { committer: thread, publisher, lock })),
         }));
         opened.record_opening(&origin, before.is_none())?;
+        opened.finish_destruction()?;
         Ok(opened)
     }
 
@@ -298,6 +305,22 @@ impl AuditLog {
         }
         let _ = std::fs::remove_file(&failure);
         Ok(())
+    }
+
+    pub(crate) fn ring(&self) -> &KeyRing {
+        &self.0.keys
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.0.layout
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        self.0.retention
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.0.clock.now()
     }
 
     /// The log's id.

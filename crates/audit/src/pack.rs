@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
-use portcullis_core::failpoint;
+use portcullis_core::{Sha256Digest, failpoint};
 
 use crate::error::{AtPath as _, AuditError};
 use crate::evidence::{Day, EvidenceRef, RetentionClass};
@@ -150,7 +150,7 @@ impl Pack {
 }
 
 /// The packs of a day, by number.
-fn list(dir: &Path, day: Day) -> Result<Vec<(u32, PathBuf)>, AuditError> {
+pub(crate) fn list(dir: &Path, day: Day) -> Result<Vec<(u32, PathBuf)>, AuditError> {
     let prefix = format!("{day}-");
     let mut packs = Vec::new();
     for entry in std::fs::read_dir(dir).at(dir)? {
@@ -192,6 +192,23 @@ pub(crate) fn find(layout: &Layout, wanted: &EvidenceRef) -> Result<Option<Vec<u
         }
     }
     Ok(None)
+}
+
+/// The addresses of all objects in the packs of a class; an object whose bytes are damaged has none.
+pub(crate) fn addresses(dir: &Path, mut each: impl FnMut(Sha256Digest)) -> Result<(), AuditError> {
+    for entry in std::fs::read_dir(dir).at(dir)? {
+        let path = entry.at(dir)?.path();
+        if path.extension().is_none_or(|extension| extension != "pack") {
+            continue;
+        }
+        let file = files::open_read(&path)?;
+        let len = file.metadata().at(&path)?.len();
+        let mut objects = Objects::new(file, len);
+        while let Some(object) = objects.next().at(&path)? {
+            each(seal::address(object));
+        }
+    }
+    Ok(())
 }
 
 /// The objects of a pack, one after the other.

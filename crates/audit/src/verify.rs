@@ -3,6 +3,7 @@
 //! report names them all.
 
 mod exported;
+mod objects;
 mod promises;
 
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use crate::layout::{Layout, Segment};
 use crate::note::{NoteKey, SignedCheckpoint};
 use crate::record::Record;
 
+use objects::Objects;
 use promises::Promises;
 
 const MAX_PROBLEMS: usize = 1000;
@@ -67,6 +69,8 @@ pub struct Checks {
     pub to: Option<u64>,
     /// Checkpoints that were kept elsewhere, with the names to report them by.
     pub checkpoints: Vec<(String, SignedCheckpoint)>,
+    /// Whether every evidence object that a record names must be there, unchanged, unless its key was destroyed.
+    pub evidence: bool,
     /// The key that must have signed every checkpoint; without it, those that the log itself names.
     pub vkey: Option<NoteKey>,
 }
@@ -94,6 +98,7 @@ pub fn verify_with(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
     let mut check = Check {
         promises: Promises::read(&layout.tlog(), checks)?,
         checks: checks.clone(),
+        objects: checks.evidence.then(Objects::default),
         log,
         next_seq: 0,
         head: Some(Sha256Digest::ZERO),
@@ -110,6 +115,11 @@ pub fn verify_with(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
     if check.next_seq == 0 && check.problems.is_empty() {
         check.report(0, ProblemKind::MissingGenesis, "the log has no record".into());
     }
+    if let Some(objects) = check.objects.take() {
+        for problem in objects.finish(&layout)? {
+            check.report(problem.seq, problem.kind, problem.detail);
+        }
+    }
     let (size, head, root) = (check.size, check.sealed, check.promises.root());
     let mut problems = check.problems;
     let promised = check.promises.finish(size);
@@ -120,6 +130,7 @@ pub fn verify_with(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
 struct Check {
     checks: Checks,
     promises: Promises,
+    objects: Option<Objects>,
     log: LogId,
     /// What the next record must continue.
     next_seq: u64,
@@ -286,6 +297,9 @@ impl Check {
         if record.time < self.time {
             let detail = format!("is of {}, the record before of {}", record.time, self.time);
             self.report(record.seq, ProblemKind::TimeRegressed, detail);
+        }
+        if let Some(objects) = &mut self.objects {
+            objects.take(&record);
         }
         match record.event {
             EventName::SystemInitialized => self.promises.learn(record.data["vkey"].as_str()),

@@ -375,6 +375,9 @@ pub(crate) struct VerifyArgs {
     /// A checkpoint that was kept elsewhere; repeat for several
     #[arg(long, value_name = "FILE")]
     pub(crate) checkpoint: Vec<PathBuf>,
+    /// Also check that the evidence the records name is there and unchanged; needs no key
+    #[arg(long)]
+    pub(crate) evidence: bool,
     /// Also check what the records say: that nothing happened that was not allowed to
     #[arg(long)]
     pub(crate) invariants: bool,

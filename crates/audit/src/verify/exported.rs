@@ -20,6 +20,8 @@ pub(super) fn verify(dir: &Path, checks: &Checks) -> Result<Report, AuditError> 
     let mut check = Check {
         promises: Promises::read(dir, checks)?,
         checks: checks.clone(),
+        // An export has the records alone.
+        objects: None,
         log: export.log,
         next_seq: export.first,
         head: whole.then_some(Sha256Digest::ZERO),

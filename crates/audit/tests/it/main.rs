@@ -9,5 +9,6 @@ mod exports;
 mod failpoints;
 mod home;
 mod opening;
+mod retention;
 mod tail;
 mod tampering;

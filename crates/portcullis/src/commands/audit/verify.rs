@@ -18,6 +18,7 @@ pub(super) fn run(context: &Context<'_>, args: &VerifyArgs) -> Result<ExitCode, 
         from: args.from.unwrap_or(0),
         to: args.to,
         checkpoints: args.checkpoint.iter().map(|path| checkpoint(path)).collect::<Result<_, _>>()?,
+        evidence: args.evidence,
         vkey: args.vkey.as_deref().map(key).transpose()?,
     };
     let default = [context.home.join("audit")];
