@@ -16,7 +16,7 @@
 //! | `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
 //! | `evidence`, `seal`, `keys`, `pack`, `retention` | evidence: its words, sealing it, the keys, the files it lies in, forgetting it |
-//! | `tree`, `tile`, `note`, `signer`, `publisher`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
+//! | `tree`, `tile`, `note`, `signer`, `publisher`, `sinks`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
 //! | `layout`, `description`, `files` | the folder, its lock, and files that are private and really written |
 //! | `read`, `merged`, `verify`, `invariants` | for everybody else: reading a log, and checking it and what it says |
 //!
@@ -59,6 +59,7 @@ mod recovery;
 mod retention;
 mod seal;
 mod signer;
+mod sinks;
 mod tile;
 mod tree;
 mod verify;
@@ -78,5 +79,6 @@ pub use read::{read, read_from};
 pub use record::{Record, Reference, ReferenceError};
 pub use retention::{KeyState, Retention};
 pub use signer::SignerSource;
+pub use sinks::{Sink, SinkError};
 pub use tree::{verify_consistency, verify_inclusion};
 pub use verify::{Checks, Problem, Report, verify, verify_with};

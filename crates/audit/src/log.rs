@@ -26,6 +26,7 @@ use crate::record::Record;
 use crate::retention::Retention;
 use crate::seal::{self, Binding};
 use crate::signer::{Signer, SignerSource};
+use crate::sinks::{Outbox, Sink, deliver};
 use crate::{files, pack, recovery};
 
 const MIB: u64 = 1 << 20;
@@ -53,6 +54,10 @@ pub struct Options {
     pub retention: Retention,
     /// Who signs checkpoints (AUD-33).
     pub signer: SignerSource,
+    /// Where checkpoints go besides the log's own folder (AUD-34),
+    pub sinks: Vec<Sink>,
+    /// and how often at most.
+    pub sink_interval: Duration,
     /// Whether the records are also written as entry bundles, for others to fetch (AUD-30).
     pub publish: bool,
     /// Lifts the range of `segment_bytes`.
@@ -76,6 +81,8 @@ impl Options {
             signer: SignerSource::File(kek_file.with_file_name("log.key")),
             kek: KekSource::File(kek_file),
             retention: Retention::default(),
+            sinks: Vec::new(),
+            sink_interval: Duration::from_secs(10),
             publish: false,
             any_segment_size: false,
         }
@@ -202,6 +209,8 @@ struct Inner {
 struct Running {
     committer: JoinHandle<()>,
     publisher: JoinHandle<()>,
+    outbox: Arc<Outbox>,
+    sinks: Option<JoinHandle<()>>,
     lock: std::fs::File,
 }
 
@@ -231,8 +240,8 @@ impl AuditLog {
         }
         let key = signer.key().clone();
         let newest = publisher::newest(&layout.checkpoint(), before.as_slice())?;
-        let promised: Vec<_> =
-            newest.iter().map(|newest| (layout.checkpoint(), newest.checkpoint.size)).collect();
+        let own = newest.iter().map(|newest| (layout.checkpoint(), newest.checkpoint.size));
+        let promised: Vec<_> = own.chain(options.sinks.iter().filter_map(Sink::promised)).collect();
         let tail = recovery::recover(&layout, log, &promised)?;
         let keys = KeyRing::open(log, layout.keys(), &options.kek)?;
         if before.is_none() {
@@ -256,6 +265,13 @@ impl AuditLog {
             .name("audit-committer".into())
             .spawn(move || committer.run())
             .at(layout.dir())?;
+        let (outbox, mut sinks) = (Arc::new(Outbox::default()), None);
+        let publisher = if options.sinks.is_empty() {
+            publisher
+        } else {
+            sinks = Some(deliver(options.sinks, options.sink_interval, outbox.clone())?);
+            publisher.with_outbox(outbox.clone())
+        };
         let publisher = publisher.start(shared.leaves.clone())?;
         let opened = AuditLog(Arc::new(Inner {
             log,
@@ -268,7 +284,7 @@ impl AuditLog {
             commit_timeout: options.commit_timeout,
             max_trail: max_trail(options.segment_bytes),
             volatile,
-            running: Mutex::new(Some(Running { committer: thread, publisher, lock })),
+            running: Mutex::new(Some(Running { committer: thread, publisher, outbox, sinks, lock })),
         }));
         opened.record_opening(&origin, before.is_none())?;
         opened.finish_destruction()?;
@@ -476,11 +492,13 @@ impl Inner {
 
     fn close(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Running { committer, publisher, lock }) = running {
+        if let Some(Running { committer, publisher, outbox, sinks, lock }) = running {
             self.shared.queue.close();
             let joined = committer.join().is_ok();
             self.shared.leaves.close();
             let _ = publisher.join();
+            outbox.close();
+            let _ = sinks.map(JoinHandle::join);
             // Nothing more will come: a subscriber's receiver ends here.
             self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
             let finished = joined && self.shared.queue.blocked().is_none();

@@ -20,6 +20,7 @@ use crate::layout::Layout;
 use crate::note::{Checkpoint, NoteKey, SignedCheckpoint};
 use crate::read::raw_from;
 use crate::signer::Signer;
+use crate::sinks::Outbox;
 use crate::tile::{self, Edge, Tile, Tiles, WIDTH};
 
 /// AUD-32.
@@ -129,6 +130,8 @@ pub(crate) struct Publisher {
     /// Partial tiles of the newest checkpoint and of the one before, which somebody may be reading.
     partial: [Vec<PathBuf>; 2],
     newest: Option<SignedCheckpoint>,
+    /// Where the newest also goes.
+    outbox: Option<Arc<Outbox>>,
 }
 
 impl Publisher {
@@ -153,6 +156,7 @@ impl Publisher {
             bundles: 0,
             partial: [Vec::new(), Vec::new()],
             newest,
+            outbox: None,
         };
         if let Some(promised) = publisher.newest.as_ref().map(|newest| newest.checkpoint.clone()) {
             let stored = Tiles::new(&publisher.layout.tlog(), promised.size).edge();
@@ -176,6 +180,12 @@ impl Publisher {
             publisher.bundles = publisher.first_missing_bundle();
         }
         Ok(publisher)
+    }
+
+    /// Every new checkpoint also goes into `outbox`.
+    pub(crate) fn with_outbox(mut self, outbox: Arc<Outbox>) -> Self {
+        self.outbox = Some(outbox);
+        self
     }
 
     /// Starts the thread. It ends after [`Leaves::close`], with a checkpoint over everything.
@@ -240,6 +250,9 @@ impl Publisher {
         failpoint::pass_io("audit.checkpoint_rename").at(&self.layout.checkpoint())?;
         files::replace(&self.layout.checkpoint(), signed.to_string().as_bytes())?;
         self.newest = Some(signed.clone());
+        if let Some(outbox) = &self.outbox {
+            outbox.put(&signed);
+        }
 
         let now = self.partial_paths(&self.edge);
         let [before, oldest] = std::mem::replace(&mut self.partial, [now, Vec::new()]);

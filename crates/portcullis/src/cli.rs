@@ -315,9 +315,31 @@ was kept elsewhere tells: give it with --checkpoint. Exit codes: 0 whole, 1 not,
     ///
     /// With --cassette: the recorded results, to be played with `portcullis serve --replay`.
     Export(ExportArgs),
+    /// List the keys of the evidence, destroy those whose time is over, keep one longer
+    #[command(subcommand)]
+    Retention(RetentionCommand),
     /// Drive a recorded session through today's rules again, or through other policies; nothing is called
     #[command(after_help = "Exit codes: 0 nothing would be different, 1 something would.")]
     Replay(ReplayArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RetentionCommand {
+    /// List the keys, and whether their time is over
+    List,
+    /// Destroy the keys whose time is over; the gateway does so by itself every hour
+    Run,
+    /// Keep everything that was sealed with a key until it is released
+    Hold {
+        /// The key, as `list` names it: `std-20261116-1`
+        key: String,
+        /// No longer
+        #[arg(long)]
+        release: bool,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 #[derive(Debug, Args)]

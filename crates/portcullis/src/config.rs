@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use miette::{NamedSource, SourceSpan};
+use portcullis_audit::{KekSource, Retention, SignerSource};
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
+use portcullis_gateway::control::AuditSettings;
 use portcullis_gauntlet::{Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride};
 use portcullis_governance::declaration::Span;
 use portcullis_governance::policy::{PolicyFile, Preset};
@@ -121,6 +123,84 @@ pub(crate) struct AuditSection {
     pub(crate) origin: Option<String>,
     /// Whether full entry bundles are written beside the tiles, for others to fetch.
     pub(crate) publish: bool,
+    /// Where checkpoints go besides the log's own folder: file:PATH, syslog, command:PROGRAM.
+    pub(crate) sinks: Vec<String>,
+    /// How often at most.
+    pub(crate) sink_interval: Option<Span>,
+    /// Where the key of the evidence keys comes from: file:PATH or command:PROGRAM.
+    pub(crate) kek: Option<String>,
+    /// Who signs checkpoints, if not the key in keys/log.key.
+    pub(crate) signer: Option<SignerSection>,
+    /// How long evidence is kept.
+    pub(crate) retention: RetentionSection,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SignerSection {
+    /// The program and its arguments.
+    pub(crate) command: Vec<String>,
+    /// Its Ed25519 public key, 64 hexadecimal digits.
+    pub(crate) public_key: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RetentionSection {
+    /// Calls.
+    pub(crate) standard: Option<Span>,
+    /// Calls of tools with credentials or access to secrets.
+    pub(crate) sensitive: Option<Span>,
+    /// What probing brought up.
+    pub(crate) probe: Option<Span>,
+}
+
+impl AuditSection {
+    fn settings(&self) -> Result<AuditSettings, Failure> {
+        let sink = |text: &String| {
+            text.parse().map_err(|error: portcullis_audit::SinkError| {
+                Failure::field("audit.sinks", error.to_string())
+            })
+        };
+        let mut retention = Retention::default();
+        let kept = &self.retention;
+        for (set, class) in [
+            (kept.standard, &mut retention.standard),
+            (kept.sensitive, &mut retention.sensitive),
+            (kept.probe, &mut retention.probe),
+        ] {
+            *class = set.map_or(*class, |span| span.0);
+        }
+        Ok(AuditSettings {
+            origin: self.origin.clone(),
+            publish: self.publish,
+            sinks: self.sinks.iter().map(sink).collect::<Result<_, _>>()?,
+            sink_interval: self.sink_interval.map(|span| span.0),
+            retention,
+            kek: self.kek.as_deref().map(kek).transpose()?,
+            signer: self.signer.as_ref().map(signer).transpose()?,
+        })
+    }
+}
+
+fn kek(text: &str) -> Result<KekSource, Failure> {
+    match text.split_once(':') {
+        Some(("file", path)) if Path::new(path).is_absolute() => Ok(KekSource::File(path.into())),
+        Some(("command", command)) if !command.trim().is_empty() => {
+            Ok(KekSource::Command(command.split_whitespace().map(ToOwned::to_owned).collect()))
+        }
+        _ => Err(Failure::field("audit.kek", "audit.kek must be file:/PATH or command:PROGRAM ARGUMENTS")),
+    }
+}
+
+fn signer(section: &SignerSection) -> Result<SignerSource, Failure> {
+    let public_key = portcullis_core::digest::parse_hex(&section.public_key).ok_or_else(|| {
+        Failure::field(
+            "audit.signer.public_key",
+            "audit.signer.public_key must be 64 lowercase hexadecimal digits",
+        )
+    })?;
+    Ok(SignerSource::Command { command: section.command.clone(), public_key })
 }
 
 /// How results are made safe to show.
@@ -273,8 +353,7 @@ impl Config {
             }
             options.segment_bytes = bytes;
         }
-        options.audit.origin = self.audit.origin.clone();
-        options.audit.publish = self.audit.publish;
+        options.audit = self.audit.settings()?;
         if let Some(dir) = &self.policy.dir {
             options.policies = read_policies(&beside(file, dir))?;
         }

@@ -46,6 +46,9 @@ pub(crate) enum Request {
     KeyRevoke { agent: String, reason: String },
     AuditExport { out: PathBuf, from: u64, to: Option<u64> },
     AuditEvidence { seqs: Vec<u64>, reason: String },
+    AuditKeys,
+    AuditForget,
+    AuditHold { key: String, held: bool, reason: String },
     AuditCassette { out: PathBuf, session: Option<String> },
     AuditReplay { session: String, policies: Option<Vec<PolicyFile>> },
 }
@@ -203,6 +206,15 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         }
         Request::AuditEvidence { seqs, reason } => {
             json!(control.read_evidence(operator, seqs, reason).await?)
+        }
+        Request::AuditKeys => json!(control.evidence_keys().await?),
+        Request::AuditForget => json!({"destroyed": control.destroy_expired(operator.actor()).await?}),
+        Request::AuditHold { key, held, reason } => {
+            let name = key
+                .parse()
+                .map_err(|error: portcullis_audit::KeyNameError| Failure::field("key", error.to_string()))?;
+            control.hold_evidence(operator, name, *held, reason).await?;
+            json!({"key": key, "held": held})
         }
         Request::AuditCassette { out, session: wanted } => {
             let wanted = wanted.as_deref().map(session).transpose()?;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use portcullis_audit::{
-    AuditError, AuditLog, Checks, NoteKey, ProblemKind, SignedCheckpoint, prove, prove_growth,
-    verify_consistency, verify_inclusion, verify_with,
+    AuditError, AuditLog, Checks, NoteKey, ProblemKind, SignedCheckpoint, SignerSource, Sink, prove,
+    prove_growth, verify_consistency, verify_inclusion, verify_with,
 };
 
 use crate::home::{Home, event};
@@ -206,3 +206,115 @@ fn a_range_of_a_log_can_be_checked_alone() {
     assert!(report.ok);
     assert_eq!((report.checked, report.size), (5, 20));
 }
+
+#[test]
+fn checkpoints_go_to_every_sink_and_the_log_is_held_to_what_a_sink_has() {
+    // AUD-34, AUD-61, A-2
+    let home = Home::new();
+    let (file, piped) = (home.path().join("elsewhere"), home.path().join("piped"));
+    let with_sinks = || {
+        let mut options = home.options();
+        let copy = vec!["/usr/bin/tee".to_owned(), piped.display().to_string()];
+        options.sinks =
+            vec![Sink::File(file.clone()), Sink::Command(copy), Sink::Command(vec!["/nowhere".into()])];
+        options
+    };
+    let log = AuditLog::open(with_sinks()).unwrap();
+    commit(&log, 60);
+    log.close();
+    let own = std::fs::read_to_string(tlog(&home).join("checkpoint")).unwrap();
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), own);
+    assert_eq!(std::fs::read_to_string(&piped).unwrap(), own);
+    // The log loses its last turn, and its own checkpoints with it. The sink remembers.
+    let path = home.segments()[0].clone();
+    let mut cut = std::fs::read(&path).unwrap();
+    let commits: Vec<usize> = (0..cut.len() - 5).filter(|at| cut[*at..at + 5] == [0, 0, 0, 44, 2]).collect();
+    let end = commits[commits.len() - 2] + 56;
+    cut[end..].fill(0);
+    std::fs::write(&path, &cut).unwrap();
+    home.forget_checkpoints();
+    let refused = AuditLog::open(with_sinks()).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&refused, AuditError::Checkpoint { kind: ProblemKind::CheckpointAhead, path, .. } if *path == file),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_program_can_sign_and_one_that_signs_for_somebody_else_makes_no_checkpoint() {
+    // AUD-33
+    use base64::Engine as _;
+    use ed25519_dalek::{Signer as _, SigningKey};
+    let home = Home::new();
+    let key = SigningKey::from_bytes(&[9; 32]);
+    // A signer that knows one text only would do for no log; this one is a program of two lines around a real key.
+    let script = home.path().join("signer.py");
+    let seed = portcullis_core::digest::to_hex(&key.to_bytes());
+    std::fs::write(
+        &script,
+        format!("{SIGNER}\nprint(sign(bytes.fromhex('{seed}'), sys.stdin.buffer.read()))\n"),
+    )
+    .unwrap();
+    let mut options = home.options();
+    let public_key = key.verifying_key().to_bytes();
+    let command = vec!["python3".to_owned(), script.display().to_string()];
+    options.signer = SignerSource::Command { command: command.clone(), public_key };
+    let log = AuditLog::open(options.clone()).unwrap();
+    let note = log.checkpoint().unwrap();
+    assert!(note.is_signed_by(log.vkey()));
+    let expected = key.sign(note.text().as_bytes()).to_bytes();
+    let line = note.to_string();
+    let signature = base64::engine::general_purpose::STANDARD
+        .decode(line.trim_end().rsplit(' ').next().unwrap())
+        .unwrap();
+    assert_eq!(signature[4..], expected, "Ed25519 has one signature for one text");
+    log.close();
+    assert!(home.verify().ok);
+    // The right program, announced with another key.
+    let other = Home::new();
+    let mut options = other.options();
+    let public_key = SigningKey::from_bytes(&[8; 32]).verifying_key().to_bytes();
+    options.signer = SignerSource::Command { command, public_key };
+    let log = AuditLog::open(options).unwrap();
+    assert!(log.checkpoint().is_err());
+    assert!(!tlog(&other).join("checkpoint").exists());
+}
+
+/// Ed25519 as RFC 8032 describes it, in Python without any library: slow, plain, and not ours to share mistakes with.
+const SIGNER: &str = r#"
+import sys, hashlib, base64
+p = 2**255 - 19
+q = 2**252 + 27742317777372353535851937790883648493
+d = -121665 * pow(121666, p - 2, p) % p
+def add(P, Q):
+    A, B = (P[1]-P[0])*(Q[1]-Q[0]) % p, (P[1]+P[0])*(Q[1]+Q[0]) % p
+    C, D = 2*P[3]*Q[3]*d % p, 2*P[2]*Q[2] % p
+    E, F, G, H = B-A, D-C, D+C, B+A
+    return (E*F, G*H, F*G, E*H)
+def mul(s, P):
+    Q = (0, 1, 1, 0)
+    while s > 0:
+        if s & 1: Q = add(Q, P)
+        P = add(P, P)
+        s >>= 1
+    return Q
+gy = 4 * pow(5, p - 2, p) % p
+x2 = (gy*gy - 1) * pow(d*gy*gy + 1, p - 2, p)
+gx = pow(x2, (p + 3) // 8, p)
+if (gx*gx - x2) % p != 0: gx = gx * pow(2, (p - 1) // 4, p) % p
+if gx & 1: gx = p - gx
+G = (gx, gy, 1, gx * gy % p)
+def compress(P):
+    z = pow(P[2], p - 2, p)
+    x, y = P[0]*z % p, P[1]*z % p
+    return int.to_bytes(y | ((x & 1) << 255), 32, "little")
+def sha(b): return int.from_bytes(hashlib.sha512(b).digest(), "little")
+def sign(seed, msg):
+    h = hashlib.sha512(seed).digest()
+    a = int.from_bytes(h[:32], "little") & ((1 << 254) - 8) | (1 << 254)
+    A = compress(mul(a, G))
+    r = sha(h[32:] + msg) % q
+    R = compress(mul(r, G))
+    s = (r + sha(R + A + msg) * a) % q
+    return base64.b64encode(R + int.to_bytes(s, 32, "little")).decode()
+"#;

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use portcullis_audit::{
-    AuditError, Event, EventName, EvidenceProblem, Exported, Record, Role, SignedCheckpoint, export,
-    read_from,
+    AuditError, Event, EventName, EvidenceProblem, Exported, KeyName, KeyState, Record, Role,
+    SignedCheckpoint, export, read_from,
 };
-use portcullis_core::ErrorCode;
 use portcullis_core::error::one_line;
+use portcullis_core::{Actor, ErrorCode};
 use portcullis_governance::operator::OperatorProof;
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Control, ControlError};
 
@@ -97,6 +97,53 @@ impl Control {
             Ok(pieces)
         })
         .await
+    }
+}
+
+impl Control {
+    /// The keys of the evidence and what becomes of them; `check` says whether each is the one the log announced.
+    pub async fn evidence_keys(&self) -> Result<Vec<Value>, ControlError> {
+        let log = self.log.clone();
+        blocking(move || {
+            let swapped = log.check_keys()?;
+            let is_swapped = |key: &KeyState| swapped.iter().any(|p| p.detail.contains(&format!("key {} ", key.key)));
+            let row = |key: KeyState| {
+                let check = if is_swapped(&key) { "swapped" } else { "ok" };
+                json!({
+                    "check": check, "class": key.class, "day": key.key.day(), "expired": key.expired, "held": key.held,
+                    "key": key.key,
+                })
+            };
+            Ok(log.data_keys().into_iter().map(row).collect())
+        })
+        .await
+    }
+
+    /// Destroys the keys whose time is over (AUD-43).
+    pub async fn destroy_expired(&self, actor: Actor) -> Result<Vec<KeyName>, ControlError> {
+        let log = self.log.clone();
+        blocking(move || log.destroy_expired(&actor)).await
+    }
+
+    /// Keeps what one key sealed beyond its time, or no longer.
+    pub async fn hold_evidence(
+        &self,
+        operator: &OperatorProof,
+        key: KeyName,
+        held: bool,
+        reason: &str,
+    ) -> Result<(), ControlError> {
+        let data =
+            json!({"held": held, "key": key, "op": "audit.retention.hold", "reason": one_line(reason)});
+        let known = self.log.data_keys().iter().any(|state| state.key == key);
+        if !known {
+            let message =
+                format!("there is no key {key}; `portcullis audit retention list` names those there are");
+            return Err(ControlError::new(ErrorCode::NotFound, message));
+        }
+        self.log.commit(vec![Event::new(EventName::AdminOpExecuted, &operator.actor()).data(data)]).await?;
+        let log = self.log.clone();
+        blocking(move || log.hold(key, held).map(drop)).await
     }
 }
 

@@ -77,6 +77,16 @@ pub struct AuditSettings {
     pub origin: Option<String>,
     /// Whether full entry bundles are written beside the tiles.
     pub publish: bool,
+    /// Where checkpoints go besides the log's own folder.
+    pub sinks: Vec<portcullis_audit::Sink>,
+    /// How often at most.
+    pub sink_interval: Option<Duration>,
+    /// How long evidence is kept.
+    pub retention: portcullis_audit::Retention,
+    /// Where the key of the evidence keys comes from.
+    pub kek: Option<portcullis_audit::KekSource>,
+    /// Who signs checkpoints.
+    pub signer: Option<portcullis_audit::SignerSource>,
 }
 
 impl GatewayOptions {

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use super::{Control, ControlError, GatewayOptions, State};
+use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
 use crate::cassette::Cassette;
@@ -61,10 +61,7 @@ impl Gateway {
         })?;
         let mut audit = Options::new(options.audit_dir(), options.home.join("keys/evidence.kek"));
         audit.segment_bytes = options.segment_bytes;
-        audit.publish = options.audit.publish;
-        if let Some(origin) = &options.audit.origin {
-            audit.origin.clone_from(origin);
-        }
+        options.audit.apply_to(&mut audit);
         let log =
             AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
         let clock: Arc<dyn Clock> = Arc::new(Governed::new(SystemClock, log.last_time()));
@@ -166,6 +163,25 @@ impl Gateway {
             projector.join();
         })
         .await;
+    }
+}
+
+impl AuditSettings {
+    /// What is set here takes the place of the default there.
+    fn apply_to(&self, audit: &mut Options) {
+        audit.publish = self.publish;
+        audit.sinks.clone_from(&self.sinks);
+        audit.retention = self.retention;
+        audit.sink_interval = self.sink_interval.unwrap_or(audit.sink_interval);
+        if let Some(origin) = &self.origin {
+            audit.origin.clone_from(origin);
+        }
+        if let Some(kek) = &self.kek {
+            audit.kek.clone_from(kek);
+        }
+        if let Some(signer) = &self.signer {
+            audit.signer.clone_from(signer);
+        }
     }
 }
 

@@ -21,6 +21,8 @@ use crate::upstreams::{NotUsable, Upstream};
 
 /// A static surface is looked at again this often (GOV-501).
 const RECHECK: Duration = Duration::from_secs(15 * 60);
+/// Evidence is kept by days; looking once an hour is soon enough (AUD-43).
+const FORGET: Duration = Duration::from_secs(60 * 60);
 /// Noise on stdout is a protocol failure; the third within ten minutes is an ungoverned surface (GOV-303).
 const NOISE: usize = 3;
 const NOISE_WINDOW: Duration = Duration::from_secs(10 * 60);
@@ -40,6 +42,7 @@ impl Control {
         mut stop: watch::Receiver<bool>,
     ) {
         let mut sweep = tokio::time::interval(SWEEP);
+        let mut forget = tokio::time::interval(FORGET);
         let mut recheck = tokio::time::interval_at(tokio::time::Instant::now() + RECHECK, RECHECK);
         let mut listening: JoinSet<Happening> = JoinSet::new();
         let mut known: HashMap<ServerIdentity, Arc<Upstream>> = HashMap::new();
@@ -52,6 +55,9 @@ impl Control {
                     self.expire().await;
                     self.listen_to_new(&mut known, &mut listening).await;
                 }
+                _ = forget.tick() => if let Err(error) = self.destroy_expired(Actor::system()).await {
+                    tracing::error!(%error, "evidence whose time is over was not destroyed");
+                },
                 _ = recheck.tick() => for (server, upstream) in &known { self.recheck(server, upstream).await },
                 Some(Ok((server, upstream, happened, receiver))) = listening.join_next() => {
                     let current = known.get(&server).is_some_and(|known| Arc::ptr_eq(known, &upstream));

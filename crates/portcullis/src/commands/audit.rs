@@ -4,6 +4,7 @@
 mod export;
 mod log;
 mod replay;
+mod retention;
 mod show;
 mod verify;
 
@@ -22,6 +23,7 @@ pub(super) async fn run(context: &Context<'_>, command: &AuditCommand) -> Result
         AuditCommand::Log(args) => log::run(context, args, &dir(&args.dir)),
         AuditCommand::Verify(args) => verify::run(context, args),
         AuditCommand::Show(args) => show::run(context, args, &dir(&args.dir)).await,
+        AuditCommand::Retention(command) => retention::run(context, command).await,
         AuditCommand::Replay(args) => replay::run(context, args).await,
         AuditCommand::Export(args) => export::run(context, args).await,
     }

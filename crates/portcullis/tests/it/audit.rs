@@ -164,3 +164,42 @@ fn who_is_not_the_operator_is_shown_no_evidence() {
     }
     assert!(home.events("audit.evidence_read").is_empty());
 }
+
+#[test]
+fn evidence_is_forgotten_on_schedule_and_its_keys_can_be_listed_and_held() {
+    // A-16, AUD-43 through the commands; audit's own tests have the days pass.
+    let (home, _spy) = guarded_spy("[audit.retention]\nstandard = \"30d\"\n");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    let keys = home.json(&["audit", "retention", "list"]);
+    let standard = keys.as_array().unwrap().iter().find(|key| key["class"] == "standard").unwrap();
+    assert_eq!((&standard["expired"], &standard["check"]), (&json!(false), &json!("ok")));
+    let name = standard["key"].as_str().unwrap();
+    home.json(&["audit", "retention", "hold", name, "--reason", "case 7"]);
+    let held = home.json(&["audit", "retention", "list"]);
+    assert!(held.as_array().unwrap().iter().any(|key| key["key"] == name && key["held"] == true), "{held}");
+    assert_eq!(home.events("admin.op_executed")[0]["data"]["reason"], "case 7");
+    assert_eq!(home.fails(&["audit", "retention", "hold", "std-20000101-1", "--reason", "x"]).0, 8);
+    assert_eq!(home.fails(&["audit", "retention", "hold", "nonsense", "--reason", "x"]).0, 7);
+    assert_eq!(home.json(&["audit", "retention", "run"])["destroyed"], json!([]));
+    daemon.stop();
+    let report = home.json(&["audit", "verify", "--evidence"]);
+    assert_eq!(report["ok"], true, "{report}");
+}
+
+#[test]
+fn checkpoints_go_to_the_configured_sinks() {
+    // AUD-34
+    let home = Home::new("");
+    let kept = home.beside("kept");
+    fs::write(
+        home.path().join("portcullis.toml"),
+        format!("[audit]\nsinks = [\"file:{}\"]\n", kept.display()),
+    )
+    .unwrap();
+    home.json(&["mcp", "list"]);
+    assert_eq!(fs::read(&kept).unwrap(), fs::read(log_dir(&home).join("tlog/checkpoint")).unwrap());
+    home.json(&["audit", "verify", "--checkpoint", kept.to_str().unwrap()]);
+    fs::write(home.path().join("portcullis.toml"), "[audit]\nsinks = [\"mail:me\"]\n").unwrap();
+    assert_eq!(home.fails(&["mcp", "list"]).0, 7);
+}
