@@ -485,6 +485,7 @@ impl Lifecycle {
             Fault::Mismatch => EventName::McpDeclarationMismatch,
             Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
             Fault::Version => EventName::McpVersionMismatch,
+            Fault::Isolation => EventName::McpIsolationFailure,
             _ => EventName::McpServerUnavailable,
         };
         let reason = self.cleaned_line(&error.to_string());

@@ -152,6 +152,19 @@ pub fn pin_command(command: &str, args: &[String]) -> Result<(PathBuf, Vec<Pin>)
     Ok((resolved, pins))
 }
 
+/// Pins a file or a whole folder that is part of the program.
+pub fn pin_artifact(path: &str) -> Result<Pin, EndpointError> {
+    let path = Path::new(path);
+    if !path.is_absolute() {
+        return Err(EndpointError::NotAbsolute(printable(&path.to_string_lossy())));
+    }
+    let resolved = std::fs::canonicalize(path).map_err(|error| unusable(path, error))?;
+    pin(&resolved, if resolved.is_dir() { TREE } else { "artifact" })
+}
+
+/// The role of a pinned folder.
+const TREE: &str = "tree";
+
 /// Re-checks pins before a start (GOV §3): what runs is what was registered.
 pub fn check_pins(pins: &[Pin]) -> Result<(), EndpointError> {
     for registered in pins {
@@ -179,7 +192,7 @@ fn refuse_runner(command: &str, args: &[String]) -> Result<(), EndpointError> {
     if runner { Err(EndpointError::Runner(printable(&name))) } else { Ok(()) }
 }
 
-/// Every component owned by root or us and not writable by others; the file regular and without setuid bits.
+/// Every component owned by root or us and not writable by others.
 fn check_permissions(path: &Path) -> Result<Metadata, EndpointError> {
     let ours = rustix::process::geteuid().as_raw();
     let mut walked = PathBuf::new();
@@ -202,18 +215,61 @@ fn check_permissions(path: &Path) -> Result<Metadata, EndpointError> {
         }
         last = Some(metadata);
     }
-    let metadata = last.ok_or_else(|| unusable(path, "empty path"))?;
+    last.ok_or_else(|| unusable(path, "empty path"))
+}
+
+fn pin(path: &Path, role: &str) -> Result<Pin, EndpointError> {
+    let metadata = check_permissions(path)?;
+    if role == TREE && metadata.is_dir() {
+        let mut hasher = sha2::Sha256::new();
+        hash_folder(path, path, &mut hasher)?;
+        let sha256 = Sha256Digest::from_bytes(hasher.finalize().into());
+        return Ok(Pin { path: path.to_string_lossy().into_owned(), role: role.to_owned(), sha256 });
+    }
     if !metadata.is_file() {
         return Err(unusable(path, "not a regular file"));
     }
     if metadata.permissions().mode() & 0o6000 != 0 {
         return Err(unusable(path, "setuid or setgid"));
     }
-    Ok(metadata)
+    let sha256 = hash_file(path)?;
+    Ok(Pin { path: path.to_string_lossy().into_owned(), role: role.to_owned(), sha256 })
 }
 
-fn pin(path: &Path, role: &str) -> Result<Pin, EndpointError> {
-    check_permissions(path)?;
+/// Names, kinds and contents of everything in a folder, in the order of names.
+fn hash_folder(root: &Path, folder: &Path, hasher: &mut sha2::Sha256) -> Result<(), EndpointError> {
+    let entries = std::fs::read_dir(folder).map_err(|error| unusable(folder, error))?;
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.map(|entry| entry.path()))
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(folder, error))?;
+    paths.sort();
+    for path in paths {
+        let kind = std::fs::symlink_metadata(&path).map_err(|error| unusable(&path, error))?.file_type();
+        let name = path.strip_prefix(root).unwrap_or(&path).as_os_str().as_encoded_bytes();
+        let mut note = |tag: u8, content: &[u8]| {
+            hasher.update([tag]);
+            for part in [name, content] {
+                hasher.update((part.len() as u64).to_be_bytes());
+                hasher.update(part);
+            }
+        };
+        if kind.is_dir() {
+            note(b'd', b"");
+            hash_folder(root, &path, hasher)?;
+        } else if kind.is_symlink() {
+            let target = std::fs::read_link(&path).map_err(|error| unusable(&path, error))?;
+            note(b'l', target.as_os_str().as_encoded_bytes());
+        } else if kind.is_file() {
+            note(b'f', hash_file(&path)?.as_bytes());
+        } else {
+            return Err(unusable(&path, "neither a file, a folder nor a link"));
+        }
+    }
+    Ok(())
+}
+
+fn hash_file(path: &Path) -> Result<Sha256Digest, EndpointError> {
     let mut file = File::open(path).map_err(|error| unusable(path, error))?;
     let mut hasher = sha2::Sha256::new();
     let mut buffer = vec![0; 64 * 1024];
@@ -223,8 +279,7 @@ fn pin(path: &Path, role: &str) -> Result<Pin, EndpointError> {
             n => hasher.update(&buffer[..n]),
         }
     }
-    let sha256 = Sha256Digest::from_bytes(hasher.finalize().into());
-    Ok(Pin { path: path.to_string_lossy().into_owned(), role: role.to_owned(), sha256 })
+    Ok(Sha256Digest::from_bytes(hasher.finalize().into()))
 }
 
 fn shebang(path: &Path) -> Result<Option<PathBuf>, EndpointError> {

@@ -145,6 +145,7 @@ pub(crate) fn record(declaration: &AcceptedDeclaration) -> RegistrationRecord {
         args: Vec::new(),
         cwd: "/".into(),
         env: std::collections::BTreeMap::new(),
+        profile: None,
     };
     RegistrationRecord {
         server_identity: tool.id().server().clone(),

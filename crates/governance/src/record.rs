@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use portcullis_core::{DeclarationVersion, RegistrationEpoch, ServerIdentity, ServerVersion, Timestamp};
+use portcullis_sandbox::Profile;
 use serde::{Deserialize, Serialize};
 
 use crate::endpoint::{HttpEndpoint, Pin};
@@ -49,6 +50,9 @@ pub struct Process {
     pub cwd: String,
     /// Its whole environment: nothing is inherited.
     pub env: BTreeMap<String, String>,
+    /// What confines it, derived from its declaration. Without one only its environment and group are its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Box<Profile>>,
 }
 
 /// How far the server's effects are confined (SBX §10).
@@ -58,6 +62,8 @@ pub enum Isolation {
     /// A child process with a cleared environment, own process group and no new privileges, but no kernel
     /// confinement.
     ProcessOnly,
+    /// A child process in a cage that was derived from its declaration, tested before every start.
+    Enforced,
     /// A server on another host, vouched for by the operator.
     External,
     /// A loopback server that we did not start; the operator waived isolation, with a reason.
@@ -187,6 +193,7 @@ impl Isolation {
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::ProcessOnly => "process-only",
+            Isolation::Enforced => "enforced",
             Isolation::External => "external",
             Isolation::UnmanagedLocal => "unmanaged-local",
         }

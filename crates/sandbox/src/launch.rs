@@ -107,20 +107,45 @@ impl Launcher {
         stdout: Stdio,
         stderr: Stdio,
     ) -> Result<Caged, LaunchError> {
+        let (mut command, handshake) = self.prepare(profile)?;
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+        let mut child = Guard(Some(command.spawn()?));
+        let (layers, cgroup) = handshake.complete(child.0.as_ref().map_or(0, Child::id))?;
+        let child = child.0.take().expect("taken once");
+        Ok(Caged { child, layers, cgroup })
+    }
+
+    /// The command that starts the launcher, for whoever has a way of their own to start it. The program runs only
+    /// after [`Handshake::complete`]; whoever does not get that far kills the child.
+    pub fn prepare(&self, profile: &Profile) -> io::Result<(Command, Handshake)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
-        let baits = Baits::set()?;
         let theirs = OwnedFd::from(theirs);
         let mut command = Command::new(format!("/proc/self/fd/{}", self.executable.as_raw_fd()));
         command.arg(MODE).arg(theirs.as_raw_fd().to_string()).env_clear();
-        command.stdin(stdin).stdout(stdout).stderr(stderr);
         hand_over(&mut command, &theirs);
-        let mut child = Guard(Some(command.spawn()?));
-        drop(theirs);
-        let pid = child.0.as_ref().map_or(0, Child::id);
-        let cgroup = Cgroup::around(pid, &profile.limits);
+        Ok((command, Handshake { ours, theirs, profile: profile.clone() }))
+    }
+}
 
-        let order = Order { profile: profile.clone(), canaries: baits.canaries.clone() };
+/// A launcher that was started, or is about to be.
+#[derive(Debug)]
+pub struct Handshake {
+    ours: UnixStream,
+    theirs: OwnedFd,
+    profile: Profile,
+}
+
+impl Handshake {
+    /// Tells the launcher with this process id what to do, looks at its report, and lets it go. Blocks for as long as
+    /// that takes.
+    pub fn complete(self, pid: u32) -> Result<(Layers, Cgroup), LaunchError> {
+        let Self { ours, theirs, profile } = self;
+        // Its end is its own now; if it dies, ours must see that.
+        drop(theirs);
+        let baits = Baits::set()?;
+        let cgroup = Cgroup::around(pid, &profile.limits);
+        let order = Order { profile, canaries: baits.canaries.clone() };
         let mut line = serde_json::to_vec(&order).map_err(io::Error::other)?;
         line.push(b'\n');
         (&ours).write_all(&line)?;
@@ -134,8 +159,7 @@ impl Launcher {
             return Err(LaunchError::Facility { facility: "netns".into(), detail });
         }
         (&ours).write_all(b"go\n")?;
-        let child = child.0.take().expect("taken once");
-        Ok(Caged { child, layers, cgroup })
+        Ok((layers, cgroup))
     }
 }
 

@@ -42,5 +42,6 @@ pub mod stage;
 mod trial;
 mod view;
 
-pub use launch::{Caged, LaunchError, Launcher};
+pub use cgroup::Cgroup;
+pub use launch::{Caged, Handshake, LaunchError, Launcher, Layers};
 pub use profile::{Access, FsScope, Limits, Profile};

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use portcullis_governance::endpoint::{HttpEndpoint, Pin};
 use portcullis_governance::record::{RegistrationRecord, Transport};
+use portcullis_sandbox::Profile;
 
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct StdioEndpoint {
     pub env: BTreeMap<String, String>,
     /// Files whose bytes must still be what they were; checked before each start.
     pub pins: Vec<Pin>,
+    /// What confines it, if anything does.
+    pub profile: Option<Box<Profile>>,
 }
 
 impl Endpoint {
@@ -40,6 +43,7 @@ impl Endpoint {
                 cwd: process.cwd.clone().into(),
                 env: process.env.clone(),
                 pins: pins.to_vec(),
+                profile: process.profile.clone(),
             }),
             Transport::Http { url } => Self::Http(url.clone()),
         }

@@ -22,6 +22,14 @@ pub enum UpstreamError {
     /// The program or one of its files is not what was registered.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
+    /// It cannot be confined as its declaration wants, so it was not started (MP-FH-007).
+    #[error("the server cannot be confined: {facility}: {detail}; `portcullis sandbox doctor` says more")]
+    Isolation {
+        /// What is missing.
+        facility: String,
+        /// What the kernel or the test said.
+        detail: String,
+    },
     /// The connection failed or ended.
     #[error("{reason}")]
     Unavailable {
@@ -96,7 +104,7 @@ impl UpstreamError {
             | Self::ListShape
             | Self::CursorLoop
             | Self::ListTooLong { .. } => ErrorCode::UpstreamError,
-            Self::Endpoint(EndpointError::Changed { .. }) => ErrorCode::PolicyDenied,
+            Self::Endpoint(EndpointError::Changed { .. }) | Self::Isolation { .. } => ErrorCode::PolicyDenied,
             _ => ErrorCode::UpstreamUnavailable,
         }
     }
@@ -107,6 +115,7 @@ impl UpstreamError {
             Self::Timeout { .. } => Fault::Timeout,
             Self::Endpoint(EndpointError::Changed { .. }) => Fault::Version,
             Self::Denied(_) => Fault::Audit,
+            Self::Isolation { .. } => Fault::Isolation,
             _ => Fault::Unavailable,
         }
     }

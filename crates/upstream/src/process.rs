@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use portcullis_governance::endpoint::check_pins;
+use portcullis_sandbox::{Cgroup, LaunchError, Launcher, Layers};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
@@ -21,26 +22,63 @@ use crate::{StdioEndpoint, UpstreamError};
 
 /// Starts the program with an environment of its own, in a process group of its own, unable to gain privileges,
 /// and bound to die with us. Its files are compared with their pins first.
-pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<Child, UpstreamError> {
+///
+/// With a profile it is also confined: what is started is the launcher, and it becomes the program only after its
+/// report; the second value says what confines it.
+pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Option<Cage>), UpstreamError> {
     let shown = endpoint.command.display().to_string();
     let failed = |reason: String| UpstreamError::Spawn { command: shown.clone(), reason };
     let pins = endpoint.pins.clone();
     if !pins.is_empty() {
         tokio::task::spawn_blocking(move || check_pins(&pins)).await.map_err(|e| failed(e.to_string()))??;
     }
-    let mut command = Command::new(&endpoint.command);
+    let (mut command, handshake) = match &endpoint.profile {
+        Some(profile) => {
+            let (command, handshake) = launcher()
+                .and_then(|launcher| launcher.prepare(profile))
+                .map_err(|error| failed(error.to_string()))?;
+            (Command::from(command), Some(handshake))
+        }
+        None => {
+            let mut command = Command::new(&endpoint.command);
+            command.args(&endpoint.args).current_dir(&endpoint.cwd).env_clear().envs(&endpoint.env);
+            (command, None)
+        }
+    };
     command
-        .args(&endpoint.args)
-        .current_dir(&endpoint.cwd)
-        .env_clear()
-        .envs(&endpoint.env)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
     die_with_us(&mut command);
-    spawn_from_lasting_thread(command).await.map_err(|error| failed(error.to_string()))
+    let child = spawn_from_lasting_thread(command).await.map_err(|error| failed(error.to_string()))?;
+    let Some(handshake) = handshake else { return Ok((child, None)) };
+    let pid = child.id().unwrap_or_default();
+    let confined = tokio::task::spawn_blocking(move || handshake.complete(pid)).await;
+    match confined.map_err(|error| failed(error.to_string()))? {
+        Ok((layers, cgroup)) => Ok((child, Some(Cage { layers, cgroup }))),
+        // Dropping the child kills it.
+        Err(LaunchError::Facility { facility, detail }) => Err(UpstreamError::Isolation { facility, detail }),
+        Err(LaunchError::Io(error)) => Err(failed(error.to_string())),
+    }
+}
+
+/// What confines a child. Its control group goes with it.
+#[derive(Debug)]
+pub(crate) struct Cage {
+    pub(crate) layers: Layers,
+    pub(crate) cgroup: Cgroup,
+}
+
+/// Opened once: what is started later is what runs now.
+fn launcher() -> io::Result<&'static Launcher> {
+    static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
+    if let Some(launcher) = LAUNCHER.get() {
+        return Ok(launcher);
+    }
+    let launcher = Launcher::own()?;
+    Ok(LAUNCHER.get_or_init(|| launcher))
 }
 
 #[allow(unsafe_code)]

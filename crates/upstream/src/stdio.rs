@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use portcullis_core::jsonrpc::{self, Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
+use portcullis_sandbox::Layers;
 use rustix::process::Pid;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -24,7 +25,8 @@ use crate::frame::Frames;
 use crate::last_words::LastWords;
 use crate::link::{Exchange, MESSAGE_LIMIT, too_large, within};
 use crate::pending::{Addressee, Attending, Pending};
-use crate::{StdioEndpoint, UpstreamError, process};
+use crate::process::{self, Cage};
+use crate::{StdioEndpoint, UpstreamError};
 
 /// How many frames may wait to be written. A server that reads nothing must not make us hold more.
 const QUEUE: usize = 1_024;
@@ -54,12 +56,14 @@ struct Desk {
 }
 
 impl StdioLink {
+    /// Starts the child; the second value says what confines it, if anything does.
     pub(crate) async fn open(
         endpoint: &StdioEndpoint,
         events: Events,
         grace: Duration,
-    ) -> Result<Self, UpstreamError> {
-        let mut child = process::spawn(endpoint).await?;
+    ) -> Result<(Self, Option<(Layers, &'static str)>), UpstreamError> {
+        let (mut child, cage) = process::spawn(endpoint).await?;
+        let confined = cage.as_ref().map(|cage| (cage.layers.clone(), cage.cgroup.version));
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -75,8 +79,8 @@ impl StdioLink {
         tokio::spawn(words.clone().record(stderr));
         tokio::spawn(write(stdin, frames, close.clone()));
         let reader = tokio::spawn(read(stdout, Arc::clone(&desk), closing.clone()));
-        tokio::spawn(keep(child, close, grace, reader, Arc::clone(&desk), end));
-        Ok(Self { desk, closing, ended, words, group })
+        tokio::spawn(keep(child, cage, close, grace, reader, Arc::clone(&desk), end));
+        Ok((Self { desk, closing, ended, words, group }, confined))
     }
 
     /// Sends a request and waits for its answer. Whoever stops waiting, by time, by cancellation or by dropping
@@ -372,6 +376,7 @@ fn leading_id(head: &[u8]) -> Option<u64> {
 /// Waits for the child's end, or brings it about.
 async fn keep(
     mut child: Child,
+    cage: Option<Cage>,
     mut close: watch::Receiver<bool>,
     grace: Duration,
     reader: JoinHandle<()>,
@@ -384,6 +389,8 @@ async fn keep(
         () = told(&mut close) => process::end(&mut child, group, grace).await,
     };
     process::sweep(group);
+    // Waits for the last processes of the group to go.
+    tokio::task::spawn_blocking(move || drop(cage));
     let reason = process::epitaph(status);
     // What it said before it died still counts.
     let _ = timeout(grace, reader).await;

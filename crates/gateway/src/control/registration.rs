@@ -13,10 +13,11 @@ use portcullis_core::{
 use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
 use portcullis_governance::approval::State as ApprovalState;
 use portcullis_governance::boundary::Prober;
+use portcullis_governance::confinement;
 use portcullis_governance::declaration::live::{Difference, LiveSurface};
 use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Rejection, Source};
-use portcullis_governance::endpoint::{HttpEndpoint, pin_command};
+use portcullis_governance::endpoint::{HttpEndpoint, pin_artifact, pin_command};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::record::{
     Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
@@ -44,6 +45,9 @@ pub enum Target {
         args: Vec<String>,
         /// Its environment.
         env: BTreeMap<String, String>,
+        /// Whether it runs in a cage made of its declaration; then with these files and folders as part of it.
+        #[serde(default)]
+        confine: Option<Vec<String>>,
     },
     /// A URL.
     Http {
@@ -120,11 +124,12 @@ impl Control {
         operator: &OperatorProof,
         asked: Registration,
     ) -> Result<RegistrationRecord, ControlError> {
-        let checked = check(&asked)?;
+        let mut checked = check(&asked)?;
         self.state.lock().await.room_for(&checked.identity)?;
         let declaration =
             Declaration::parse(&Source { name: &asked.declaration_file, text: &asked.declaration })
                 .map_err(|r| rejected(vec![r]))?;
+        confine(&mut checked, &declaration)?;
         let expect = Expectations {
             identity: &checked.identity,
             version: &checked.version,
@@ -371,15 +376,20 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
         }
     };
     let (transport, pins, isolation, isolation_reason) = match &asked.target {
-        Target::Stdio { command, args, env } => {
-            let (resolved, pins) = pin_command(command, args).map_err(invalid("command"))?;
+        Target::Stdio { command, args, env, confine } => {
+            let (resolved, mut pins) = pin_command(command, args).map_err(invalid("command"))?;
+            for artifact in confine.iter().flatten() {
+                pins.push(pin_artifact(artifact).map_err(invalid("artifact"))?);
+            }
+            let class = if confine.is_some() { Isolation::Enforced } else { Isolation::ProcessOnly };
             let process = Process {
                 command: resolved.to_string_lossy().into_owned(),
                 args: args.clone(),
                 cwd: "/".into(),
                 env: env.clone(),
+                profile: None,
             };
-            (Transport::Stdio { process }, pins, Isolation::ProcessOnly, None)
+            (Transport::Stdio { process }, pins, class, None)
         }
         Target::Http { url } => {
             let url = HttpEndpoint::parse(url).map_err(invalid("url"))?;
@@ -413,6 +423,16 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
         isolation,
         isolation_reason: isolation_reason.map(|reason| one_line(&reason)),
     })
+}
+
+/// Derives the cage of a server that is to have one.
+fn confine(checked: &mut Checked, declaration: &Declaration) -> Result<(), ControlError> {
+    if let (Isolation::Enforced, Transport::Stdio { process }) = (checked.isolation, &mut checked.transport) {
+        let profile = confinement::derive(declaration, process, &checked.pins)
+            .map_err(|error| ControlError::field("confine", error.to_string()))?;
+        process.profile = Some(Box::new(profile));
+    }
+    Ok(())
 }
 
 /// GOV-1302: what the server says it is must agree; it may say nothing only if its bytes are pinned.

@@ -2,6 +2,7 @@
 
 use portcullis_audit::{AuditBlocked, AuditLog, Event, EventName, Receipt};
 use portcullis_core::{Actor, ServerIdentity, ServerVersion};
+use portcullis_sandbox::Layers;
 use serde_json::json;
 
 use super::BoxFuture;
@@ -32,6 +33,11 @@ pub trait ProbeAuthority: Send + Sync + std::fmt::Debug {
         server: &'a ServerIdentity,
         method: &'a str,
     ) -> BoxFuture<'a, Result<ProbePermit, ProbeDenied>>;
+
+    /// Records what confines a process of `server` that was just started (SBX-11).
+    fn confined(&self, server: &ServerIdentity, layers: &Layers, cgroup: &str) {
+        let _ = (server, layers, cgroup);
+    }
 }
 
 /// Probe permits for one version of a server.
@@ -61,5 +67,11 @@ impl ProbeAuthority for Prober {
             let receipt = self.log.commit(vec![event]).await?;
             Ok(ProbePermit { method: method.to_owned(), _receipt: receipt })
         })
+    }
+
+    fn confined(&self, server: &ServerIdentity, layers: &Layers, cgroup: &str) {
+        let data = json!({"cgroup": cgroup, "layers": layers, "server": server});
+        // If the log is blocked, so is the probe that comes next, and nothing is asked of the process.
+        let _ = self.log.append(vec![Event::new(EventName::SandboxEstablished, &Actor::system()).data(data)]);
     }
 }

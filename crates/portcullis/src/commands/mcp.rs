@@ -46,7 +46,7 @@ async fn add(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> 
     context.output.result(&record, |record| {
         let name = text(&record["server_identity"]);
         let note = match record["isolation_class"].as_str() {
-            Some("process-only") => "\n  note       the process has its own empty environment, but no kernel sandbox confines it yet",
+            Some("process-only") => "\n  note       the process has its own empty environment, but nothing confines it; `--confine` would",
             _ => "",
         };
         format!(
@@ -98,7 +98,12 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
             let program = command
                 .next()
                 .ok_or_else(|| Failure::field("command", "missing: the command, after `--`"))?;
-            Target::Stdio { command: program, args: command.collect(), env: environment(&args.env)? }
+            Target::Stdio {
+                command: program,
+                args: command.collect(),
+                env: environment(&args.env)?,
+                confine: args.confine.then_some(args.artifact),
+            }
         }
     };
     if args.waive_isolation.is_some() && !args.yes {

@@ -1,5 +1,6 @@
 //! `portcullis up`: from nothing to a first governed call, then ready for an agent.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -69,7 +70,7 @@ async fn first_call(
     if control.world().registry().server(&DEMO.parse().expect("a fixed name")).is_none() {
         register_demo(&context.home, control, operator).await?;
         output.say(format!(
-            "{} registered {DEMO}, a small notes server, and accepted its declaration",
+            "{} registered {DEMO}, a small notes server, and accepted its declaration; it runs confined to its notes folder",
             output.good("✓")
         ));
     }
@@ -136,7 +137,8 @@ async fn register_demo(home: &Path, control: &Control, operator: &OperatorProof)
         target: Target::Stdio {
             command: program.display().to_string(),
             args: vec!["demo-server".into(), "--dir".into(), notes.display().to_string()],
-            env: [("LANG".to_owned(), "C.UTF-8".to_owned())].into(),
+            env: BTreeMap::new(),
+            confine: Some(Vec::new()),
         },
         server_version: env!("CARGO_PKG_VERSION").into(),
         declaration_file: "demo-notes.yaml".into(),

@@ -4,6 +4,7 @@ mod access;
 mod agent;
 mod audit;
 mod commands;
+mod confined;
 mod crash;
 mod denial;
 mod edge;

@@ -87,6 +87,7 @@ impl Scene {
             cwd: self.folder.path().to_owned(),
             env: BTreeMap::from([("ONLY".into(), "this".into())]),
             pins: Vec::new(),
+            profile: None,
         }
     }
 

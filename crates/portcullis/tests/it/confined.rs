@@ -1,0 +1,91 @@
+//! Servers in their cages: registered with `--confine`, called through the gateway.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::support::{Home, Spy};
+
+/// Registers the spy confined. Its log lies where it may not write, so what it saw is asked of the evidence instead.
+fn add(home: &Home, spy: &Spy, more: &[&str]) -> Vec<String> {
+    let file = home.beside("spy.yaml");
+    fs::write(&file, spy.declaration()).unwrap();
+    let mut args = spy.add_args(&file);
+    let at = args.iter().position(|arg| arg == "--").unwrap();
+    args.splice(at..at, std::iter::once("--confine").chain(more.iter().copied()).map(str::to_owned));
+    // Inside its scope, the spy may keep its log.
+    for (flag, name) in [("--log", "spy.log"), ("--control", "spy.json")] {
+        let at = args.iter().position(|arg| arg == flag).unwrap();
+        args[at + 1] = spy.workspace.join(name).to_str().unwrap().to_owned();
+    }
+    args
+}
+
+fn strs(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn a_confined_server_is_called_like_any_other_and_its_cage_is_on_record() {
+    // SBX-10, SBX-11, INV-MP-006
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    let record = home.json(&strs(&add(&home, &spy, &[])));
+    assert_eq!(record["isolation_class"], "enforced");
+    assert_eq!(record["process"]["profile"]["fs"][0]["path"], spy.workspace.to_str().unwrap());
+    let daemon = home.serve();
+    let answer = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    assert_eq!(answer["result"]["structuredContent"]["text"], "x", "{answer}");
+    let established = home.events("sandbox.established");
+    assert!(!established.is_empty());
+    let layers = &established[0]["data"]["layers"];
+    assert_eq!(layers["seccomp"], "pcl-1");
+    assert!(layers["checks"].as_array().unwrap().iter().any(|check| check == "netns: tcp"), "{layers}");
+    // It really ran in there: its log is in the one folder it may write.
+    assert!(fs::read_to_string(spy.workspace.join("spy.log")).unwrap().contains("tools/call"));
+    daemon.stop();
+    assert!(spy.processes().is_empty());
+    home.verify();
+}
+
+#[test]
+fn a_server_that_cannot_be_confined_as_declared_is_not_started() {
+    // MP-FH-007: at registration, and at a call when the scope is gone by then.
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    let elsewhere = home.beside("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    fs::remove_dir(&spy.workspace).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, &spy.workspace).unwrap();
+    let (_, error) = home.fails(&strs(&add(&home, &spy, &[])));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains("cannot be confined") && message.contains("view"), "{message}");
+    assert!(fs::read_dir(&elsewhere).unwrap().next().is_none(), "nothing ran");
+
+    fs::remove_file(&spy.workspace).unwrap();
+    fs::create_dir(&spy.workspace).unwrap();
+    home.json(&strs(&add(&home, &spy, &[])));
+    let daemon = home.serve();
+    fs::rename(&spy.workspace, home.beside("moved")).unwrap();
+    let answer = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    assert_eq!(answer["error"]["data"]["details"]["code"], "MP-FH-007", "{answer}");
+    assert!(!home.events("mcp.isolation_failure").is_empty());
+    assert!(home.events("execution.intent").is_empty());
+    home.verify();
+}
+
+#[test]
+fn a_folder_that_is_part_of_the_program_is_pinned_with_everything_in_it() {
+    // GOV §3, SBX-30: a changed file anywhere in it, and nothing is started.
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    let modules = home.beside("modules");
+    fs::create_dir_all(modules.join("deep")).unwrap();
+    fs::write(modules.join("deep/file.js"), "1").unwrap();
+    home.json(&strs(&add(&home, &spy, &["--artifact", modules.to_str().unwrap()])));
+    fs::write(modules.join("deep/file.js"), "2").unwrap();
+    let daemon = home.serve();
+    let answer = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    assert_eq!(answer["error"]["data"]["details"]["code"], "MP-FH-009", "{answer}");
+    assert!(home.events("execution.intent").is_empty());
+}
