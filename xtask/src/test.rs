@@ -79,6 +79,10 @@ fn tests(workspace: &Workspace, features: &str, third_party: Option<&ThirdParty>
     arguments.extend(features_argument(features));
     let mut command = workspace.cargo_command(&arguments);
     command.env("PORTCULLIS_BIN_DIR", workspace.target.join("debug"));
+    // a minute here; more on demand.
+    if std::env::var_os("PORTCULLIS_SOAK_SECONDS").is_none() {
+        command.env("PORTCULLIS_SOAK_SECONDS", "60");
+    }
     if let Some(third_party) = third_party {
         command.env("PORTCULLIS_NODE_MODULES", &third_party.node_modules);
         command.env("PORTCULLIS_PYTHON", &third_party.python);

@@ -1,4 +1,5 @@
-//! Group commit against one caller, and one caller against the bare system calls (P-1, P-2, P-3), and what a
+//! Group commit against one caller, and one caller against the bare system calls (P-1, P-2, P-3), checking
+//! against hashing (P-5), memory after opening (P-6), and what a
 //! call's worth of evidence costs in CPU. Prints ratios within one run; absolute times are the machine's.
 #![allow(clippy::print_stdout)]
 
@@ -46,6 +47,68 @@ fn main() {
         println!("  P-3 p50 of commit vs pwrite+fdatasync: {ratio:.2}x ({p50:.0?} vs {floor:.0?})");
     }
     cpu_per_call(&log, &runtime);
+    verify_against_hashing(&log);
+    memory_after_opening(dir.path());
+}
+
+/// P-5: checking a log against merely hashing its segments, one core each.
+fn verify_against_hashing(log: &AuditLog) {
+    let bytes = || -> Vec<Vec<u8>> {
+        let segments = std::fs::read_dir(log.dir().join("segments")).expect("segments");
+        let segments =
+            segments.flatten().filter(|entry| entry.path().extension().is_some_and(|e| e == "seg"));
+        segments.map(|entry| std::fs::read(entry.path()).expect("a segment")).collect()
+    };
+    // Only what was written counts: verification skips the zeros behind it too.
+    let used = |segment: &[u8]| segment.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let _warm = bytes();
+    let started = Instant::now();
+    let mut total = 0;
+    for segment in bytes() {
+        let used = used(&segment);
+        total += used;
+        std::hint::black_box(portcullis_core::Sha256Digest::of(&segment[..used]));
+    }
+    let hashing = started.elapsed();
+    let started = Instant::now();
+    let report = portcullis_audit::verify(log.dir()).expect("a readable log");
+    let verifying = started.elapsed();
+    assert!(report.ok, "{:?}", report.problems.first());
+    let ratio = hashing.as_secs_f64() / verifying.as_secs_f64();
+    println!(
+        "P-5 audit verify vs reading and hashing the same {:.1} MB: {ratio:.2}x throughput ({verifying:.0?} vs {hashing:.0?})",
+        total as f64 / 1e6
+    );
+}
+
+/// P-6: what stays in memory of a log that is a thousand times longer.
+fn memory_after_opening(dir: &std::path::Path) {
+    let fill = |name: &str, records: usize| {
+        let options = Options::new(dir.join(name).join("audit"), dir.join(name).join("kek"));
+        let log = AuditLog::open(options.clone()).expect("a log");
+        for _ in 0..records.div_ceil(100) {
+            let batch = (0..records.min(100)).map(|_| event(false, &[])).collect();
+            log.commit_blocking(batch).expect("durable");
+        }
+        log.close();
+        drop(log);
+        let log = AuditLog::open(options).expect("a log");
+        let resident = resident();
+        log.close();
+        resident
+    };
+    let small = fill("small", 100);
+    let large = fill("large", 100_000);
+    println!(
+        "P-6 resident memory after opening a log 1000x larger: {:.2}x ({small} vs {large} kB)",
+        large as f64 / small as f64
+    );
+}
+
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(1)
 }
 
 /// An event whose record is about a KiB long.

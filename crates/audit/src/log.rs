@@ -440,6 +440,24 @@ impl AuditLog {
         &self.0.key
     }
 
+    /// Checks the whole log, from its first record (AUD-65), and takes no more records if something is wrong with it.
+    /// Reads everything there is; meant for a thread of its own.
+    pub fn verify_or_block(&self) -> Result<(), AuditBlocked> {
+        let reason = match crate::verify::verify(self.dir()) {
+            Ok(report) if report.ok => return Ok(()),
+            Ok(report) => match report.problems.first() {
+                Some(first) => format!("record {}: {}: {}", first.seq, first.kind.as_str(), first.detail),
+                None => "the log does not verify".to_owned(),
+            },
+            Err(error) => error.to_string(),
+        };
+        let blocked =
+            AuditBlocked::new(format!("the audit log does not verify: {reason}; restore it from a copy"));
+        tracing::error!(code = "MP-FH-010", "{blocked}");
+        self.0.shared.queue.block(&blocked);
+        Err(blocked)
+    }
+
     /// Whether the log takes records.
     pub fn health(&self) -> Health {
         match self.0.shared.queue.blocked() {

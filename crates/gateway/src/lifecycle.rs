@@ -166,7 +166,7 @@ impl Lifecycle {
         let _turn = self.take_turn(entry, proposal).await;
         let permit = self.issue(authorised, entry, call, proposal);
         if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
-            return self.replay(replaying, permit, request, screened, entry, call, proposal).await;
+            return self.replay(replaying, permit, (request, screened), entry, call, proposal).await;
         }
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;

@@ -177,3 +177,25 @@ fn a_missing_segment_shows() {
     assert_eq!(json["problems"][0]["kind"], "seq_gap");
     assert!(["log", "size", "head", "checked", "ok"].iter().all(|member| json.get(member).is_some()));
 }
+
+#[test]
+fn damage_in_an_old_segment_blocks_a_log_that_was_opened_with_it() {
+    // AUD-65
+    let home = Home::new();
+    let log = home.open();
+    while home.segments().len() < 3 {
+        log.commit_blocking((0..20).map(event).collect()).unwrap();
+    }
+    log.verify_or_block().unwrap();
+    log.close();
+    let mut first = std::fs::read(&home.segments()[0]).unwrap();
+    let at = first.windows(5).position(|window| window == b"\"ana\"").unwrap();
+    first[at + 1] ^= 1;
+    std::fs::write(&home.segments()[0], first).unwrap();
+    // Opening looks at the end only, and the end is whole.
+    let log = home.open();
+    log.commit_blocking(vec![event(1)]).unwrap();
+    let blocked = log.verify_or_block().unwrap_err();
+    assert!(blocked.reason.contains("bad_crc"), "{blocked}");
+    assert!(log.commit_blocking(vec![event(2)]).is_err());
+}

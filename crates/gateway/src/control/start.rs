@@ -91,6 +91,10 @@ impl Gateway {
         // A hint for the next start, which reads the log from here on; losing it only costs time.
         let _ = fs::write(options.home.join("state/started"), receipt.seq.to_string());
         promise(&log).await?;
+        // What is older than the tail was not looked at yet; nobody waits for that, but a finding stops everything.
+        let whole = log.clone();
+        let _ =
+            std::thread::Builder::new().name("audit-verify".into()).spawn(move || whole.verify_or_block());
 
         let world = Arc::new(WorldCell::new(state.world()));
         let (violations, reported) = mpsc::unbounded_channel();

@@ -15,6 +15,7 @@ mod replay;
 mod restart;
 mod revisions;
 mod sandbox;
+mod soak;
 mod streams;
 mod support;
 mod third_party;

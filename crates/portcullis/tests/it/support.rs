@@ -134,7 +134,7 @@ impl Home {
 
     /// All records of the log.
     pub(crate) fn log(&self) -> Vec<Value> {
-        self.json(&["audit", "log", "--limit", "100000"]).as_array().unwrap().clone()
+        self.json(&["audit", "log", "--limit", "10000000"]).as_array().unwrap().clone()
     }
 
     pub(crate) fn events(&self, name: &str) -> Vec<Value> {

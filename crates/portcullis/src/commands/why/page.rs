@@ -66,11 +66,14 @@ pub(super) fn render(story: &Story, output: &Output) -> String {
     page.message("sent", &story.sent, "nothing was sent");
     page.message("received", &story.received, "no answer is on record");
     if !story.received.is_null() {
-        let changed = match &story.changed {
-            Value::Null => {
-                "nothing is on record: what the agent got is what was received, marked with this call".into()
+        let changed = match story.changed.as_object() {
+            None => "nothing but escapes: the agent got what was received, marked with this call".to_owned(),
+            Some(noted) => {
+                let words = noted.iter().filter(|(name, _)| *name != "unicode");
+                let words: Vec<String> =
+                    words.map(|(name, value)| format!("{name} {}", text(value))).collect();
+                words.join(", ")
             }
-            noted => noted.to_string(),
         };
         page.say("changed", &changed);
     }

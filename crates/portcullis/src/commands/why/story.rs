@@ -133,12 +133,10 @@ fn approval(all: &[Record], own: &[&Record], determined: &Record) -> Value {
     told
 }
 
-/// What was changed of the result before the agent saw it, as far as the log says.
+/// What was changed of the result before the agent saw it; `null` if nothing was.
 fn changed(own: &[&Record]) -> Value {
-    let noted = own.iter().rev().find_map(|record| {
-        ["sanitised", "sanitizer", "sanitise"].iter().find_map(|name| record.data.get(name).cloned())
-    });
-    noted.unwrap_or(Value::Null)
+    let noted = own.iter().rev().find(|record| record.event == EventName::ExecutionSanitised);
+    noted.map_or(Value::Null, |record| record.data.clone())
 }
 
 fn end(own: &[&Record]) -> Value {
