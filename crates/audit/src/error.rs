@@ -190,6 +190,10 @@ impl AuditError {
     /// The code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {
+            // The evidence is for its owner alone, who is the operator.
+            AuditError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                ErrorCode::OperatorAuth
+            }
             AuditError::Held { .. } | AuditError::Io { .. } => ErrorCode::ControlUnavailable,
             AuditError::Permissions { .. } | AuditError::Layout { .. } | AuditError::Options { .. } => {
                 ErrorCode::Validation

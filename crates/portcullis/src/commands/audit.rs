@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portcullis_audit::AuditError;
+use portcullis_core::ErrorCode;
 
 use super::Context;
 use crate::cli::AuditCommand;
@@ -30,5 +31,7 @@ pub(super) async fn run(context: &Context<'_>, command: &AuditCommand) -> Result
 }
 
 pub(crate) fn unreadable(error: &AuditError) -> Failure {
-    Failure { exit: 5, ..Failure::new(error.code(), error.to_string()) }
+    let failure = Failure::new(error.code(), error.to_string());
+    // Evidence that belongs to another user is not unreadable, it is not ours to read.
+    if failure.code == ErrorCode::OperatorAuth { failure } else { Failure { exit: 5, ..failure } }
 }
