@@ -24,7 +24,7 @@ use portcullis_audit::{AuditBlocked, AuditLog, EventName, Health, RetentionClass
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
-use portcullis_gauntlet::{Args, Gauntlet, GauntletError, SafeResult, Screened, screen};
+use portcullis_gauntlet::{Args, Gauntlet, GauntletError, ResultType, SafeResult, Screened, screen};
 use portcullis_governance::approval::{Asked, Book, State};
 use portcullis_governance::boundary::{
     Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, ValidatedPermit,
@@ -81,7 +81,7 @@ pub struct Violation {
 }
 
 /// What an agent asks for, as the edge understood it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Call {
     /// The agent's session.
     pub session: Arc<Session>,
@@ -95,6 +95,8 @@ pub struct Call {
     pub target: Target,
     /// The arguments, unparsed.
     pub arguments: Option<Box<RawValue>>,
+    /// The proposal whose questions this one answers (GOV-408).
+    pub parent: Option<ProposalId>,
     /// What it wants said around the arguments.
     pub wants: Wants,
     /// Who attends to the call while the server works on it.
@@ -108,6 +110,8 @@ pub struct Call {
 pub struct Response {
     /// The answer.
     pub answered: Answered,
+    /// The proposal it answers.
+    pub proposal: ProposalId,
     /// What was asked.
     pub entry: Arc<ToolEntry>,
     /// Which era the server speaks, for what differs between them.
@@ -121,6 +125,8 @@ pub struct Response {
 pub enum Answered {
     /// A result.
     Result(SafeResult),
+    /// Questions, whose answers a repeated call brings along.
+    InputRequired(SafeResult),
     /// A JSON-RPC error of its own.
     Failure(UpstreamFailure),
 }
@@ -179,7 +185,7 @@ impl Lifecycle {
             return Err(blocked(call.target.name(), &reason));
         }
         let id = ProposalId::new(self.clock.now());
-        let lineage = call.session.next_step(None);
+        let lineage = call.session.next_step(call.parent);
         let mut trail = Trail::open(&self.log, id, &lineage);
         let arguments_bytes = call.arguments.as_ref().map_or(0, |args| args.get().len());
         let (client, name) = (one_line(&call.client), one_line(call.target.name()));
@@ -540,6 +546,7 @@ impl Lifecycle {
         let mut mark = json!({"event": event, "proposal_id": proposal.id});
         let respond = |answered, mark, proposal: &Proposal| Response {
             answered,
+            proposal: proposal.id,
             entry: proposal.entry.clone(),
             upstream,
             mark,
@@ -551,7 +558,11 @@ impl Lifecycle {
                     if let Some(report) = report {
                         mark["gauntlet"] = report;
                     }
-                    Ok(respond(Answered::Result(result), mark, proposal))
+                    let answered = match result.result_type() {
+                        ResultType::InputRequired => Answered::InputRequired(result),
+                        _ => Answered::Result(result),
+                    };
+                    Ok(respond(answered, mark, proposal))
                 }
                 Err(error) => Err(self.bad_output(&error, entry, proposal).with("event", event)),
             },

@@ -25,8 +25,8 @@ impl Lifecycle {
     ) -> Result<(SafeResult, Option<Value>), GauntletError> {
         let tool = screened.spec().tool.clone();
         let result = self.gauntlet.finish(screened, raw)?;
-        if result.result_type() != ResultType::Complete {
-            return Err(GauntletError::Shape { tool, reason: "a result that asks for more is not handled" });
+        if result.result_type() == ResultType::Task {
+            return Err(GauntletError::Shape { tool, reason: "a result that is a task is not handled" });
         }
         let changed = result.report().changed() || result.dropped_structured();
         let report = changed.then(|| {

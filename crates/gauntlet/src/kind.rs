@@ -60,6 +60,19 @@ struct Completion {
 }
 
 impl ResultKind {
+    /// Whether `text` says that it is questions and no result; resources and prompts alone may.
+    pub(crate) fn asks_for_input(self, text: &[u8]) -> bool {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Kind {
+            #[serde(default)]
+            result_type: Option<String>,
+        }
+        let read = || serde_json::from_slice::<Kind>(text).ok()?.result_type;
+        matches!(self, ResultKind::Resource | ResultKind::Prompt)
+            && read().as_deref() == Some("input_required")
+    }
+
     /// Whether `text` is a result of this kind; the reason quotes nothing. Tool results have a reader of their own.
     pub(crate) fn check(self, text: &[u8]) -> Result<(), &'static str> {
         match self {

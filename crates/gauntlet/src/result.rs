@@ -124,6 +124,9 @@ impl Gauntlet {
             return Err(GauntletError::OutputTooLarge { tool: spec.tool.clone(), limit, unit });
         }
         if spec.result != ResultKind::Tool {
+            if spec.result.asks_for_input(&text) {
+                return self.clean(spec, text, ResultType::InputRequired, false);
+            }
             spec.result.check(&text).map_err(|reason| misshapen(spec, reason))?;
             return self.clean(spec, text, ResultType::Complete, false);
         }
@@ -213,7 +216,8 @@ impl Gauntlet {
                     }
                     marks = blocks::clean(cleaner, edits, &blocks, self.text_json)?;
                 }
-                "isError" | "resultType" => {}
+                // PRO-68: a server's state is shown to nobody and goes back to it byte for byte.
+                "isError" | "resultType" | "requestState" => {}
                 "contents" if kind == ResultKind::Resource => blocks::clean_contents(cleaner, edits, raw)?,
                 "messages" if kind == ResultKind::Prompt => {
                     blocks::clean_messages(cleaner, edits, raw, self.text_json)?;

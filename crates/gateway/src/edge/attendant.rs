@@ -1,6 +1,7 @@
 //! Who attends to a call for its client: passes on what the server says meanwhile, and puts its questions to the
 //! client (PRO §3).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::log_level::Level;
 use super::outlet::Outlet;
-use super::questions::{self, Asker};
+use super::questions::{self, Asker, Question};
 
 /// How many notifications of a call pass in a second; the last report of progress always does.
 const PER_SECOND: u32 = 20;
@@ -32,7 +33,7 @@ pub(crate) struct Attendant {
     outlet: Outlet,
     asker: Asker,
     log: AuditLog,
-    gauntlet: Gauntlet,
+    gauntlet: Arc<Gauntlet>,
     entry: OnceLock<Arc<ToolEntry>>,
     pace: Mutex<Pace>,
     asked: AtomicU32,
@@ -54,6 +55,7 @@ impl Attendant {
         outlet: Outlet,
         asker: Asker,
         log: AuditLog,
+        gauntlet: Arc<Gauntlet>,
     ) -> Self {
         Self {
             token,
@@ -61,7 +63,7 @@ impl Attendant {
             outlet,
             asker,
             log,
-            gauntlet: Gauntlet::default(),
+            gauntlet,
             entry: OnceLock::new(),
             pace: Mutex::new(Pace { second: Instant::now(), passed: 0, held: None }),
             asked: AtomicU32::new(0),
@@ -76,6 +78,20 @@ impl Attendant {
     /// What the server may ask this client.
     pub(crate) fn capabilities(&self, declaration: &AcceptedDeclaration) -> Value {
         self.asker.abilities.within(declaration.client_capabilities())
+    }
+
+    /// Puts a modern server's questions to a legacy client, one by one.
+    pub(crate) async fn put(&self, questions: BTreeMap<String, Question>) -> Result<Value, Unanswered> {
+        let mut answers = serde_json::Map::new();
+        for (key, question) in questions {
+            answers.insert(key, self.asker.ask(question, self.outlet.clone()).await?);
+        }
+        Ok(Value::Object(answers))
+    }
+
+    /// Whether the client can be asked all of this.
+    pub(crate) fn can_answer(&self, question: &Question) -> bool {
+        self.asker.can_answer(question)
     }
 
     /// The call is over: a report that had to wait goes out before the answer.
@@ -159,7 +175,7 @@ impl Beside for Attendant {
         let refused = |error| -> BoxFuture<'static, _> { Box::pin(async move { Err(error) }) };
         let Some(entry) = self.entry.get() else { return refused(Unanswered::Undeclared) };
         let count = self.asked.fetch_add(1, Ordering::Relaxed);
-        let prepared = questions::prepare(entry, &method, &params, count, &self.gauntlet);
+        let prepared = questions::prepare(entry, &method, &params, count, Some(&self.gauntlet));
         let outcome = match &prepared {
             Ok(_) => "carried",
             Err(Unanswered::Undeclared) => "undeclared",

@@ -13,6 +13,7 @@ mod outlet;
 mod params;
 mod questions;
 mod revision;
+mod rounds;
 pub mod sessions;
 pub mod stdio;
 
@@ -20,14 +21,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use portcullis_core::Principal;
 use portcullis_core::error::{ErrorDocument, one_line};
 use portcullis_core::jsonrpc::{Message, error_response, result_response};
+use portcullis_core::{ErrorCode, Principal};
+use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::boundary::CancellationSignal;
+use portcullis_governance::declaration::ServerRequest;
 use portcullis_governance::registry::Names;
-use portcullis_upstream::Wants;
+use portcullis_upstream::{Input, Unanswered, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 
 use crate::access::Access;
 use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
@@ -43,6 +47,7 @@ use outlet::Outlet;
 pub(crate) use params::Params;
 use questions::{Abilities, Asker};
 pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
+use rounds::{Again, CameBack, Origin, Parking, Running, Turn};
 
 const INSTRUCTIONS: &str = "Every tool here is governed by Portcullis: calls are checked against declared schemas and \
 scopes, may need an operator's approval, and are recorded. If a call answers AUTH_REQUIRED, tell the user the approval \
@@ -52,9 +57,15 @@ id and call again with exactly the same arguments once it is granted; never chan
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
     pub(crate) conversation: Arc<Conversation>,
+    /// How a modern client is asked: by ending its call.
+    turns: Option<mpsc::UnboundedSender<Turn>>,
 }
 
 impl Sender {
+    pub(crate) fn new(conversation: Arc<Conversation>) -> Self {
+        Self { conversation, turns: None }
+    }
+
     fn era(&self) -> Era {
         self.conversation.era()
     }
@@ -67,6 +78,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) params: Option<&'a RawValue>,
     /// The whole message: evidence.
     pub(crate) message: &'a Bytes,
+    /// What a state handed out for it is bound to.
+    bound: &'a [String],
 }
 
 /// The protocol, apart from any transport.
@@ -78,12 +91,15 @@ pub struct Edge {
     principal: Principal,
     pub(crate) access: Access,
     seal: Seal,
+    gauntlet: Arc<Gauntlet>,
+    parking: Parking,
     /// Notifications that nobody here understands (PRO §3).
     ignored: AtomicU64,
     pub(crate) sessions: sessions::Sessions,
 }
 
 /// What a method comes to.
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// A result, already rendered.
     Result(Bytes),
@@ -99,7 +115,7 @@ impl Edge {
         version: String,
         principal: Principal,
     ) -> Self {
-        let world = lifecycle.world.clone();
+        let (world, gauntlet) = (lifecycle.world.clone(), lifecycle.gauntlet.clone());
         let sessions = sessions::Sessions::new(lifecycle.log.clone(), lifecycle.clock.clone());
         Self {
             lifecycle,
@@ -108,6 +124,8 @@ impl Edge {
             principal,
             access,
             seal: Seal::new(),
+            gauntlet,
+            parking: Parking::default(),
             ignored: AtomicU64::new(0),
             sessions,
         }
@@ -131,24 +149,56 @@ impl Edge {
         outlet: Outlet,
         cancel: CancellationSignal,
     ) -> Vec<u8> {
-        let (edge, inside) = (self.clone(), message.clone());
-        let settled = async move {
-            let message = inside;
-            // Read inside the task: borrowed parts cannot cross into it.
-            let parsed = Message::read(&message)?;
-            let (id, method) = (parsed.id?, parsed.method.as_deref()?);
-            let asked = Asked { method, params: parsed.params, message: &message };
-            let answer = edge.answer(&sender, &asked, outlet, cancel).await;
-            Some(answer.into_response(id))
-        };
-        match tokio::spawn(settled).await {
-            Ok(Some(reply)) => reply,
+        let reply = self.begin_or_resume(sender, message, outlet, cancel).await;
+        let parsed = Message::read(message);
+        match (reply, parsed.as_ref().and_then(|message| message.id)) {
+            (Some(answer), Some(id)) => answer.into_response(id),
             // The hook has recorded the panic; the client learns that it was our fault, and nothing else.
-            _ => {
-                let id = Message::read(message).and_then(|message| message.id);
-                error_response::<()>(id, -32603, "internal error", None)
+            (_, id) => error_response::<()>(id, -32603, "internal error", None),
+        }
+    }
+
+    /// A new task, or one that waited for its client to come back with answers.
+    async fn begin_or_resume(
+        self: &Arc<Self>,
+        mut sender: Sender,
+        message: &Bytes,
+        outlet: Outlet,
+        cancel: CancellationSignal,
+    ) -> Option<Answer> {
+        let modern = sender.era() == Era::Modern;
+        let mut bound = Vec::new();
+        let mut again = None;
+        if modern {
+            let parsed = Message::read(message)?;
+            let params = parsed.params.and_then(|raw| Params::read(raw).ok());
+            if let (Some(method), Some(params)) = (parsed.method.as_deref(), &params) {
+                bound = rounds::binding(&sender, method, params);
+                if params.request_state.is_some() || params.input_responses.is_some() {
+                    match self.came_back(params, &bound) {
+                        Ok(CameBack::Parked(running)) => return self.next_turn(running, &bound).await,
+                        Ok(CameBack::Again(came)) => again = Some(came),
+                        Err(answer) => return Some(answer),
+                    }
+                }
             }
         }
+        let (turns, receiving) = rounds::turns_of(&sender);
+        sender.turns = turns;
+        let (edge, message, bound_inside) = (self.clone(), message.clone(), bound.clone());
+        let settled = async move {
+            // Read inside the task: borrowed parts cannot cross into it.
+            let parsed = Message::read(&message)?;
+            let asked = Asked {
+                method: parsed.method.as_deref()?,
+                params: parsed.params,
+                message: &message,
+                bound: &bound_inside,
+            };
+            Some(edge.answer(&sender, &asked, outlet, again, cancel).await)
+        };
+        let running = Running { task: tokio::spawn(settled), turns: receiving, round: 0 };
+        self.next_turn(running, &bound).await
     }
 
     /// What one request comes to.
@@ -157,6 +207,7 @@ impl Edge {
         sender: &Sender,
         asked: &Asked<'_>,
         outlet: Outlet,
+        again: Option<Again>,
         cancel: CancellationSignal,
     ) -> Answer {
         if !self.offers(asked.method, sender.era()) {
@@ -165,7 +216,14 @@ impl Edge {
         match asked.method {
             "tools/call" | "resources/read" | "prompts/get" | "completion/complete" => {
                 match self.understand(sender, asked, outlet, cancel) {
-                    Ok(call) => self.governed(sender, asked.method, call).await,
+                    Ok(mut call) => {
+                        let mut round = 0;
+                        if let Some(again) = again {
+                            (call.wants.input, call.parent) = (Some(again.input), again.parent);
+                            round = again.round;
+                        }
+                        self.governed(sender, asked, call, round).await
+                    }
                     Err(answer) => answer,
                 }
             }
@@ -235,7 +293,8 @@ impl Edge {
         let Some(Ok(params)) = asked.params.map(Params::read) else {
             return Err(Answer::invalid_params(&format!("{} takes an object", asked.method)));
         };
-        if params.input_responses.is_some() || params.request_state.is_some() {
+        if sender.era() == Era::Legacy && (params.input_responses.is_some() || params.request_state.is_some())
+        {
             return Err(Answer::invalid_params("no request of this kind is waiting for input"));
         }
         let need = |text: Option<std::borrow::Cow<'_, str>>, what: &str| {
@@ -276,10 +335,11 @@ impl Edge {
             log_level: Level::of_threshold(threshold),
             ..Wants::default()
         };
-        let asker = Asker { abilities, owed: conversation.owed().clone() };
-        let log = self.lifecycle.log.clone();
-        let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, log));
+        let asker = Asker { abilities, owed: conversation.owed().clone(), turns: sender.turns.clone() };
+        let (log, gauntlet) = (self.lifecycle.log.clone(), self.gauntlet.clone());
+        let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, log, gauntlet));
         Ok(Call {
+            parent: None,
             wants,
             attendant,
             session: session.clone(),
@@ -294,11 +354,56 @@ impl Edge {
     }
 
     /// Through the lifecycle, and back in the client's words.
-    async fn governed(&self, sender: &Sender, method: &str, call: Call) -> Answer {
-        let era = sender.era();
-        let attendant = call.attendant.clone();
-        let response = self.lifecycle.call(call).await;
-        attendant.finish();
+    async fn governed(&self, sender: &Sender, asked: &Asked<'_>, mut call: Call, begun: u32) -> Answer {
+        for round in begun.. {
+            let response = self.lifecycle.call(call.clone()).await;
+            let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
+            else {
+                call.attendant.finish();
+                return self.shown(sender.era(), asked.method, response);
+            };
+            let refuse = |document: &ErrorDocument| Answer::refusal(document, sender.era(), asked.method);
+            let path = entry.tool.id().short();
+            if round >= rounds::ROUNDS {
+                let message = "the server asked for input more often than is allowed";
+                return refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message));
+            }
+            let required = match self.required(entry, result.json()) {
+                Ok(required) => required,
+                Err(document) => return refuse(&document),
+            };
+            if let Some(question) = required.questions.values().find(|q| !call.attendant.can_answer(q)) {
+                // PRO-63: the client did not say that it can.
+                let kind = question.kind().map_or("", ServerRequest::as_str);
+                let message = format!("the server needs a client that can do {kind}");
+                let data = json!({"requiredCapabilities": {kind: {}}});
+                return Answer::Error { code: -32021, message, data: Some(data) };
+            }
+            if sender.era() == Era::Modern {
+                let rounds::Required { questions, state } = required;
+                let origin = Origin::Server { proposal: *proposal, state };
+                return self.input_required(questions, origin, round + 1, asked.bound);
+            }
+            // A legacy client is asked now, and its answers go into a call of their own (GOV-408).
+            match call.attendant.put(required.questions).await {
+                Ok(responses) => {
+                    call.parent = Some(*proposal);
+                    call.wants.input = Some(Input { responses, state: required.state });
+                }
+                Err(unanswered) => {
+                    let message = match unanswered {
+                        Unanswered::Refused { message, .. } => message,
+                        Unanswered::Undeclared => "the client cannot be asked this".into(),
+                    };
+                    return refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message));
+                }
+            }
+        }
+        Answer::invalid_params("too many rounds")
+    }
+
+    /// What the lifecycle came to, in the client's words.
+    fn shown(&self, era: Era, method: &str, response: Result<Response, ErrorDocument>) -> Answer {
         match response {
             Ok(Response { answered: Answered::Result(result), entry, mark, .. }) => {
                 let registry = self.world.load().registry().clone();
@@ -310,6 +415,10 @@ impl Edge {
                 };
                 let view = View { era, kind: entry.tool.subject().result(), mark: &mark, uris };
                 Answer::Result(result::for_client(&result, view).into())
+            }
+            // Taken out before (see `governed`).
+            Ok(Response { answered: Answered::InputRequired(_), .. }) => {
+                Answer::Error { code: -32603, message: "internal error".into(), data: None }
             }
             Ok(Response { answered: Answered::Failure(mut failure), upstream, mark, .. }) => {
                 // A resource that is not there has another code in each era (PRO §1, PRO-70).

@@ -12,11 +12,13 @@ use portcullis_governance::declaration::ServerRequest;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::Unanswered;
 use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::outlet::Outlet;
+use super::rounds::Turn;
 
 /// How long a person may take (PRO §4).
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
@@ -52,20 +54,27 @@ impl Abilities {
 }
 
 /// A question that may be put.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Question {
-    pub(crate) kind: ServerRequest,
     pub(crate) method: String,
     pub(crate) params: Value,
 }
 
-/// Holds a server's question to its declaration, and words it so that a person knows who asks.
+impl Question {
+    /// What kind of question it is; a prepared one always is of some.
+    pub(crate) fn kind(&self) -> Option<ServerRequest> {
+        ServerRequest::of_method(&self.method)
+    }
+}
+
+/// Holds a server's question to its declaration, and words it so that a person knows who asks. What came in a result
+/// was cleaned with it; what came by itself is cleaned here.
 pub(crate) fn prepare(
     entry: &ToolEntry,
     method: &str,
     params: &RawValue,
     asked_before: u32,
-    gauntlet: &Gauntlet,
+    uncleaned: Option<&Gauntlet>,
 ) -> Result<Question, Unanswered> {
     let kind = ServerRequest::of_method(method).ok_or(Unanswered::Undeclared)?;
     let declared = entry.server.declaration.server_requests().iter().find(|request| request.kind == kind);
@@ -77,7 +86,7 @@ pub(crate) fn prepare(
     let mut params: Value =
         serde_json::from_str(params.get()).map_err(|_| refuse("params are not readable"))?;
     let clean = |text: &mut Value| {
-        if let Value::String(text) = text {
+        if let (Value::String(text), Some(gauntlet)) = (text, uncleaned) {
             let cleaned = gauntlet.clean_text(Raw::new(text.as_str()));
             *text = cleaned.map_or_else(|_| String::new(), |clean| clean.into_inner().into_owned());
         }
@@ -109,7 +118,7 @@ pub(crate) fn prepare(
             params["message"] = format!("Server '{}' asks: {message}", entry.tool.id().server()).into();
         }
     }
-    Ok(Question { kind, method: method.to_owned(), params })
+    Ok(Question { method: method.to_owned(), params })
 }
 
 fn asks_for_secrets(schema: &Value) -> bool {
@@ -126,7 +135,7 @@ pub(crate) fn judge(question: &Question, answer: Value) -> Result<Value, Unanswe
     if !answer.is_object() {
         return Err(refuse("the client's answer is not an object"));
     }
-    let form = question.kind == ServerRequest::Elicitation && question.params["mode"] != "url";
+    let form = question.kind() == Some(ServerRequest::Elicitation) && question.params["mode"] != "url";
     if form && answer["action"] == "accept" {
         let schema = CompiledSchema::compile(&question.params["requestedSchema"], SchemaRole::Input)
             .map_err(|_| refuse("the requested schema is not usable"))?;
@@ -164,9 +173,16 @@ impl Owed {
 pub(crate) struct Asker {
     pub(crate) abilities: Abilities,
     pub(crate) owed: Arc<Owed>,
+    /// A modern client is asked by ending its call.
+    pub(crate) turns: Option<mpsc::UnboundedSender<Turn>>,
 }
 
 impl Asker {
+    /// Whether the client can be asked all of this.
+    pub(crate) fn can_answer(&self, question: &Question) -> bool {
+        question.kind().is_some_and(|kind| self.abilities.has(kind))
+    }
+
     /// Puts a question to the client, as a request of ours.
     pub(crate) fn ask(
         &self,
@@ -174,9 +190,20 @@ impl Asker {
         outlet: Outlet,
     ) -> BoxFuture<'static, Result<Value, Unanswered>> {
         let refuse = |code, message: &str| Unanswered::Refused { code, message: message.into() };
-        if !self.abilities.has(question.kind) || !outlet.is_open() {
+        if !self.can_answer(&question) || (self.turns.is_none() && !outlet.is_open()) {
             let error = refuse(-32601, "the client cannot be asked this");
             return Box::pin(async move { Err(error) });
+        }
+        if let Some(turns) = self.turns.clone() {
+            return Box::pin(async move {
+                let (sender, answer) = oneshot::channel();
+                let _ = turns.send(Turn { question, answer: sender });
+                match tokio::time::timeout(PATIENCE, answer).await {
+                    // It was judged when it came.
+                    Ok(Ok(answer)) => Ok(answer),
+                    _ => Err(refuse(-32603, "the client did not answer")),
+                }
+            });
         }
         let owed = self.owed.clone();
         Box::pin(async move {
@@ -218,8 +245,7 @@ mod tests {
         assert!(asks_for_secrets(&form("github_token")) && asks_for_secrets(&form("Password")));
         assert!(!asks_for_secrets(&form("name")));
         let params = json!({"mode": "form", "requestedSchema": form("name")});
-        let question =
-            Question { kind: ServerRequest::Elicitation, method: "elicitation/create".into(), params };
+        let question = Question { method: "elicitation/create".into(), params };
         assert!(judge(&question, json!({"action": "accept", "content": {"name": "x"}})).is_ok());
         assert!(judge(&question, json!({"action": "accept", "content": {"name": 7}})).is_err());
         assert!(judge(&question, json!({"action": "accept"})).is_err());

@@ -150,7 +150,7 @@ impl Edge {
             let abilities = Abilities::read(params.as_ref().and_then(|p| p.capabilities));
             let client = params.and_then(|p| p.client_info).map(|info| info.name).unwrap_or_default();
             let conversation = self.sessions.open_unlisted(self.principal(), &client, revision, abilities);
-            *sender = Some(Sender { conversation });
+            *sender = Some(Sender::new(conversation));
             return Ok(Recognised::Initialize(revision));
         }
         if let Some(version) = version {
@@ -165,7 +165,7 @@ impl Edge {
                 let client = info.map(|info| info.name).unwrap_or_default();
                 let conversation =
                     self.sessions.open_unlisted(self.principal(), &client, MODERN, Abilities::default());
-                *sender = Some(Sender { conversation });
+                *sender = Some(Sender::new(conversation));
             }
         } else if sender.as_ref().is_some_and(|sender| sender.era() == Era::Modern) {
             // PRO-61: in the modern era every request says which revision it speaks.

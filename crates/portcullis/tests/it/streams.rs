@@ -181,3 +181,112 @@ fn a_question_of_a_legacy_server_is_put_to_a_legacy_client_and_its_answer_goes_b
     assert!(home.events("execution.server_request").len() >= 6 * 16);
     home.verify();
 }
+
+/// Answers whatever a modern client is asked, round after round; the kinds of question, and the last answer.
+fn rounds(agent: &Agent, call: &Value) -> (Vec<String>, Value) {
+    let mut asked = Vec::new();
+    let mut params = call.clone();
+    loop {
+        let response = agent.ask("tools/call", params.clone());
+        if response["result"]["resultType"] != "input_required" {
+            return (asked, response);
+        }
+        params = call.clone();
+        params["requestState"] = response["result"]["requestState"].clone();
+        for (key, request) in response["result"]["inputRequests"].as_object().unwrap() {
+            asked.push(request["method"].as_str().unwrap().to_owned());
+            params["inputResponses"][key] = match request["method"].as_str().unwrap() {
+                "elicitation/create" => json!({"action": "accept", "content": {"answer": "forty-two"}}),
+                "roots/list" => json!({"roots": []}),
+                _ => json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hm"}}),
+            };
+        }
+    }
+}
+
+#[test]
+fn questions_cross_the_eras_in_rounds_of_input() {
+    // PRO §4, T-PRO-2: every server, a modern client; and a modern server, legacy clients; nested twice
+    let (home, spies) = servers("server_requests: [sampling, elicitation, roots]");
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    let able = json!({"sampling": {}, "elicitation": {}, "roots": {}});
+    let modern = Agent::able(&daemon, "2026-07-28", able.clone());
+    for (server, spy) in REVISIONS.iter().zip(&spies) {
+        spy.control(&json!({"server_request": ["elicitation/create", "sampling/createMessage"]}));
+        let call = json!({"name": name(server, "echo"), "arguments": {"text": "x"}});
+        let (asked, answer) = rounds(&modern, &call);
+        assert_eq!(asked, ["elicitation/create", "sampling/createMessage"], "{server}: {answer}");
+        assert_eq!(answer["result"]["structuredContent"]["text"], "x", "{server}: {answer}");
+        let told = answer["result"]["content"][1]["text"].as_str().unwrap();
+        assert!(told.contains("hm"), "{server}: {told}");
+        // A state is good for the request it was given for, unchanged, and for nothing else.
+        let first = modern.ask("tools/call", call.clone());
+        let state = first["result"]["requestState"].as_str().unwrap_or_else(|| panic!("{first}")).to_owned();
+        let key = first["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+        let answers = json!({key: {"action": "accept", "content": {"answer": "x"}}});
+        let again = |state: &str, text: &str| {
+            let mut params = json!({"name": name(server, "echo"), "arguments": {"text": text}});
+            params["requestState"] = state.into();
+            params["inputResponses"] = answers.clone();
+            modern.ask("tools/call", params)
+        };
+        let calls = spy.calls();
+        assert_eq!(again(&state, "another text")["error"]["code"], -32602, "{server}");
+        assert_eq!(again(&state.replace(&state[..4], "AAAA"), "x")["error"]["code"], -32602, "{server}");
+        assert_eq!(again("made up", "x")["error"]["code"], -32602, "{server}");
+        assert_eq!(spy.calls(), calls, "none of these reached the server");
+        assert_eq!(again(&state, "x")["result"]["resultType"], "input_required", "the second question");
+        // A client that cannot be asked: the modern server's call is refused, the legacy one's question.
+        let unable = Agent::open(&daemon, "2026-07-28").ask("tools/call", call.clone());
+        if *server == "2026-07-28" {
+            assert_eq!(unable["error"]["code"], -32021, "{unable}");
+        } else {
+            assert!(unable["result"]["content"][1]["text"].as_str().unwrap().contains("cannot be asked"));
+        }
+        spy.control(&json!({}));
+    }
+    spies[4].control(&json!({"server_request": ["elicitation/create", "roots/list"]}));
+    for client in &REVISIONS[..4] {
+        let agent = Agent::able(&daemon, client, able.clone());
+        let mut stream = agent
+            .begin("tools/call", json!({"name": name("2026-07-28", "echo"), "arguments": {"text": "x"}}));
+        for (method, answer) in [
+            ("elicitation/create", json!({"action": "accept", "content": {"answer": "forty-two"}})),
+            ("roots/list", json!({"roots": []})),
+        ] {
+            let question = stream.next().unwrap();
+            assert_eq!(question["method"], method, "{client}: {question}");
+            agent.post(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}), &[]);
+        }
+        let answer = stream.last().unwrap();
+        assert_eq!(answer["result"]["structuredContent"]["text"], "x", "{client}: {answer}");
+        assert!(answer["result"].get("resultType").is_none());
+    }
+    let frames = spies[4].frames("tools/call");
+    assert!(frames.iter().any(|frame| frame.contains(r#""requestState":"spy:2""#)), "byte for byte (PRO-68)");
+    drop(operator);
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn an_undeclared_question_is_not_put_and_halts_the_server() {
+    // GOV-408, MP-FH-005: in both eras
+    let (home, spies) = servers("");
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::able(&daemon, "2026-07-28", json!({"elicitation": {}}));
+    for server in ["2025-11-25", "2026-07-28"] {
+        let spy = &spies[REVISIONS.iter().position(|known| *known == server).unwrap()];
+        spy.control(&json!({"server_request": "elicitation/create"}));
+        let answer = agent.call(&name(server, "echo"), json!({"text": "x"}));
+        assert_ne!(answer["result"]["resultType"], "input_required", "{answer}");
+        let wanted = format!("spy-{server}");
+        eventually("the halt", || {
+            let list = home.json(&["mcp", "list"]);
+            let mut servers = list.as_array().unwrap().iter();
+            servers.any(|known| known["name"] == wanted.as_str() && known["state"] == "halted").then_some(())
+        });
+    }
+}

@@ -125,7 +125,7 @@ impl Edge {
         let Some(conversation) = self.sessions.modern(principal, &client) else { return busy() };
         let (canceller, cancel) = CancellationSignal::pair();
         let hold = Hold::Modern(CancelOnDrop(Some(canceller)));
-        self.respond(Sender { conversation }, headers, message, cancel, hold).await
+        self.respond(Sender::new(conversation), headers, message, cancel, hold).await
     }
 
     async fn legacy(
@@ -144,7 +144,7 @@ impl Edge {
         let Some((under_way, cancel)) = conversation.begin(id) else {
             return rpc(StatusCode::BAD_REQUEST, respond(Answer::id_in_use()));
         };
-        self.respond(Sender { conversation }, headers, message, cancel, Hold::Legacy(under_way)).await
+        self.respond(Sender::new(conversation), headers, message, cancel, Hold::Legacy(under_way)).await
     }
 
     async fn take_batch(
@@ -165,7 +165,7 @@ impl Edge {
                 return rpc(StatusCode::BAD_REQUEST, error_response::<()>(None, code, text, None));
             }
         };
-        match self.batch(&Sender { conversation }, message).await {
+        match self.batch(&Sender::new(conversation), message).await {
             Ok(Some(answers)) => rpc(StatusCode::OK, answers),
             Ok(None) => plain(StatusCode::ACCEPTED, ""),
             Err(refusal) => rpc(StatusCode::BAD_REQUEST, refusal),

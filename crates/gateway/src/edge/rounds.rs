@@ -1,0 +1,274 @@
+//! Rounds of input: a request that comes back with questions, and is asked again with their answers (PRO §4).
+//!
+//! A modern server ends a call with `input_required`; a legacy server asks in the middle of it. A modern client gets
+//! either as `input_required` with a state of ours, sealed and bound to who asked what; a legacy client gets either
+//! as requests on the stream of its call.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+
+use portcullis_core::canon::to_jcs;
+use portcullis_core::digest::to_hex;
+use portcullis_core::error::{ErrorDocument, Fault};
+use portcullis_core::{ErrorCode, ProposalId, Sha256Digest};
+use portcullis_governance::registry::ToolEntry;
+use portcullis_upstream::{Input, Unanswered};
+use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+
+use super::questions::{self, Question};
+use super::{Answer, Edge, Era, Params, Sender};
+use crate::lifecycle::Violation;
+
+/// GOV-408.
+pub(super) const ROUNDS: u32 = 4;
+/// PRO §4: how long a client may take to come back.
+const LIFE_MS: u64 = 5 * 60 * 1_000;
+/// The longest state handed to a client.
+const LONGEST_STATE: usize = 64 << 10;
+/// The one key under which a legacy server's question is put.
+const ONLY: &str = "question";
+
+/// Questions that may be put, by the server's own keys, and the state it wants back.
+#[derive(Debug)]
+pub(super) struct Required {
+    pub(super) questions: BTreeMap<String, Question>,
+    pub(super) state: Option<String>,
+}
+
+/// What is inside a request state of ours.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Carried {
+    expires: u64,
+    round: u32,
+    /// The proposal whose questions these are.
+    parent: Option<ProposalId>,
+    /// The modern server's own state.
+    upstream: Option<String>,
+    /// The call that waits here for a legacy server's question.
+    parked: Option<String>,
+    questions: BTreeMap<String, Question>,
+}
+
+/// A question in the middle of a call whose client can only be asked by ending it.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) question: Question,
+    pub(crate) answer: oneshot::Sender<Value>,
+}
+
+/// A call under way.
+#[derive(Debug)]
+pub(super) struct Running {
+    pub(super) task: JoinHandle<Option<Answer>>,
+    pub(super) turns: mpsc::UnboundedReceiver<Turn>,
+    pub(super) round: u32,
+}
+
+/// Calls that wait for their clients to come back.
+#[derive(Debug, Default)]
+pub(super) struct Parking(Mutex<HashMap<String, (Running, oneshot::Sender<Value>)>>);
+
+impl Parking {
+    fn park(&self, running: Running, answer: oneshot::Sender<Value>) -> String {
+        let id = to_hex(&rand::rng().random::<[u8; 16]>());
+        let mut parked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Who was not fetched in time has been told so, and has gone on without an answer.
+        parked.retain(|_, (_, answer)| !answer.is_closed());
+        parked.insert(id.clone(), (running, answer));
+        id
+    }
+
+    fn fetch(&self, id: &str) -> Option<(Running, oneshot::Sender<Value>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+    }
+}
+
+/// What a state is bound to: who asked for what, with which arguments.
+pub(super) fn binding(sender: &Sender, method: &str, params: &Params<'_>) -> Vec<String> {
+    let arguments = params.arguments.map_or("{}", RawValue::get);
+    let canonical = serde_json::from_str::<Value>(arguments).ok().and_then(|value| to_jcs(&value).ok());
+    let name = params.name.as_deref().or(params.uri.as_deref()).unwrap_or_default();
+    vec![
+        "state".into(),
+        sender.conversation.session().principal().to_string(),
+        method.to_owned(),
+        name.to_owned(),
+        Sha256Digest::of(&canonical.unwrap_or_default()).to_string(),
+    ]
+}
+
+impl Edge {
+    /// Waits for what comes next of a call: its answer, or a question that ends this round.
+    pub(super) async fn next_turn(&self, mut running: Running, bound: &[String]) -> Option<Answer> {
+        tokio::select! {
+            biased;
+            Some(Turn { question, answer }) = running.turns.recv() => {
+                let round = running.round + 1;
+                running.round = round;
+                let parked = self.parking.park(running, answer);
+                let questions = BTreeMap::from([(ONLY.to_owned(), question)]);
+                Some(self.input_required(questions, Origin::Parked(parked), round, bound))
+            }
+            done = &mut running.task => done.ok().flatten(),
+        }
+    }
+
+    /// The answers a client came back with: for a parked call, which goes on, or for a new call of a modern server.
+    pub(super) fn came_back(&self, params: &Params<'_>, bound: &[String]) -> Result<CameBack, Answer> {
+        let Some(state) = params.request_state.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
+        else {
+            return Err(Answer::invalid_params("inputResponses come with the requestState they belong to"));
+        };
+        let bound: Vec<&str> = bound.iter().map(String::as_str).collect();
+        let opened =
+            self.seal.open(&bound, &state).and_then(|text| serde_json::from_slice::<Carried>(&text).ok());
+        let now = self.lifecycle.clock.now().as_millis();
+        let Some(carried) = opened.filter(|carried| now < carried.expires) else {
+            return Err(Answer::invalid_params(
+                "this requestState is unknown, changed or expired; begin again without it",
+            ));
+        };
+        let given =
+            params.input_responses.and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok());
+        let mut given = given.unwrap_or_default();
+        let mut responses = Map::new();
+        for (key, question) in &carried.questions {
+            let Some(answer) = given.remove(key) else { continue };
+            match questions::judge(question, answer) {
+                Ok(answer) => responses.insert(key.clone(), answer),
+                Err(Unanswered::Refused { message, .. }) => return Err(Answer::invalid_params(&message)),
+                Err(Unanswered::Undeclared) => return Err(Answer::invalid_params("an answer to nothing")),
+            };
+        }
+        match carried.parked {
+            Some(id) => {
+                let Some(answer) = responses.remove(ONLY) else {
+                    return Err(Answer::invalid_params("inputResponses lack the answer that was asked for"));
+                };
+                let gone = || Answer::invalid_params("the call no longer waits for this answer; begin again");
+                let (running, waiting) = self.parking.fetch(&id).ok_or_else(gone)?;
+                waiting.send(answer).map_err(|_| gone())?;
+                Ok(CameBack::Parked(running))
+            }
+            None => {
+                let input = Input { responses: Value::Object(responses), state: carried.upstream };
+                Ok(CameBack::Again(Again { input, round: carried.round, parent: carried.parent }))
+            }
+        }
+    }
+
+    /// Reads a modern server's questions and holds each to the declaration.
+    pub(super) fn required(&self, entry: &ToolEntry, result: &[u8]) -> Result<Required, Box<ErrorDocument>> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Raw {
+            #[serde(default)]
+            input_requests: BTreeMap<String, Asked>,
+            #[serde(default)]
+            request_state: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Asked {
+            method: String,
+            #[serde(default)]
+            params: Option<Box<RawValue>>,
+        }
+        let path = entry.tool.id().short();
+        let refuse = |message: &str| Box::new(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
+        let raw: Raw =
+            serde_json::from_slice(result).map_err(|_| refuse("the server's questions are not readable"))?;
+        let mut questions = BTreeMap::new();
+        for (index, (key, asked)) in (0..).zip(raw.input_requests) {
+            let empty = || RawValue::from_string("{}".into()).expect("an empty object");
+            let params = asked.params.unwrap_or_else(empty);
+            match questions::prepare(entry, &asked.method, &params, index, None) {
+                Ok(question) => {
+                    questions.insert(key, question);
+                }
+                Err(Unanswered::Refused { message, .. }) => return Err(refuse(&message)),
+                Err(Unanswered::Undeclared) => {
+                    // MP-FH-005: as if a legacy server had asked.
+                    let fault = Fault::UngovernedSurface;
+                    let shown = portcullis_core::name::printable(&asked.method);
+                    let reason = format!("it asked the client for {shown}, which is not declared");
+                    entry.server.live.halt();
+                    let server = entry.tool.id().server().clone();
+                    let _ =
+                        self.lifecycle.violations.send(Violation { server, fault, reason: reason.clone() });
+                    return Err(Box::new(ErrorDocument::fault(fault, path, reason)));
+                }
+            }
+        }
+        Ok(Required { questions, state: raw.request_state })
+    }
+
+    /// `input_required` for a modern client.
+    pub(super) fn input_required(
+        &self,
+        questions: BTreeMap<String, Question>,
+        origin: Origin,
+        round: u32,
+        bound: &[String],
+    ) -> Answer {
+        let requests: Map<String, Value> = (questions.iter())
+            .map(|(key, question)| {
+                (key.clone(), json!({"method": question.method, "params": question.params}))
+            })
+            .collect();
+        let expires = self.lifecycle.clock.now().as_millis() + LIFE_MS;
+        let (parent, upstream, parked) = match origin {
+            Origin::Parked(id) => (None, None, Some(id)),
+            Origin::Server { proposal, state } => (Some(proposal), state, None),
+        };
+        let carried = Carried { expires, round, parent, upstream, parked, questions };
+        let text = serde_json::to_vec(&carried).expect("plain values are JSON");
+        if text.len() > LONGEST_STATE {
+            let message = "the server's questions are too long to be carried".into();
+            return Answer::Error { code: -32603, message, data: None };
+        }
+        let bound: Vec<&str> = bound.iter().map(String::as_str).collect();
+        let result = json!({
+            "resultType": "input_required",
+            "inputRequests": requests,
+            "requestState": self.seal.close(&bound, &text),
+        });
+        Answer::Result(result.to_string().into())
+    }
+}
+
+/// How a client came back.
+pub(super) enum CameBack {
+    /// To a call that waited here.
+    Parked(Running),
+    /// With input for a new call.
+    Again(Again),
+}
+
+/// What a call that is made again brings along.
+#[derive(Debug)]
+pub(super) struct Again {
+    pub(super) input: Input,
+    pub(super) round: u32,
+    pub(super) parent: Option<ProposalId>,
+}
+
+/// Who asks.
+pub(super) enum Origin {
+    /// A legacy server, in the middle of a call that waits here.
+    Parked(String),
+    /// A modern server, by ending the call.
+    Server { proposal: ProposalId, state: Option<String> },
+}
+
+/// Only modern clients end a round by ending the call.
+pub(super) fn turns_of(
+    sender: &Sender,
+) -> (Option<mpsc::UnboundedSender<Turn>>, mpsc::UnboundedReceiver<Turn>) {
+    let (sending, receiving) = mpsc::unbounded_channel();
+    ((sender.era() == Era::Modern).then_some(sending), receiving)
+}
