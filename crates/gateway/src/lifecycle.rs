@@ -24,7 +24,7 @@ use portcullis_audit::{AuditBlocked, AuditLog, EventName, Health, RetentionClass
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
-use portcullis_gauntlet::{Args, Gauntlet, GauntletError, ResultType, SafeResult, Screened, screen};
+use portcullis_gauntlet::{Args, Gauntlet, GauntletError, Grants, ResultType, SafeResult, Screened, screen};
 use portcullis_governance::approval::{Asked, Book, State};
 use portcullis_governance::boundary::{
     Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, ValidatedPermit,
@@ -89,6 +89,8 @@ pub struct Call {
     pub client: String,
     /// Whether the agent proved who it is.
     pub authenticated: bool,
+    /// What the operator lets it do at most.
+    pub grants: Grants,
     /// The message as received: evidence.
     pub message: Bytes,
     /// What it wants, by the name it knows.
@@ -202,7 +204,7 @@ impl Lifecycle {
         Ok(Proposal { id, world, entry, arguments, trail, lineage, log: self.log.id() })
     }
 
-    /// Step 2. Strict parsing, the input schema, argument scopes, one canonical form.
+    /// Step 2. Strict parsing, what the caller may do, the input schema, argument scopes, one canonical form.
     fn canonicalise(
         &self,
         call: &Call,
@@ -222,7 +224,7 @@ impl Lifecycle {
         }
         let arguments = proposal.arguments.as_deref().or(call.arguments.as_deref());
         let screened = parse_arguments(arguments, entry)
-            .and_then(|args| screen(entry.tool.spec(), args))
+            .and_then(|args| screen(entry.tool.spec(), &call.grants, args))
             .map_err(|error| refuse(proposal, gauntlet_refusal(&error, entry)))?;
         let request =
             CanonicalRequest::new(&entry.tool, &screened, proposal.lineage.clone(), &self.fingerprint_key)

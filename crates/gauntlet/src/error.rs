@@ -45,6 +45,14 @@ pub enum GauntletError {
         /// The cap.
         limit: usize,
     },
+    /// The caller may not call the tool, or not with these arguments.
+    #[error("tool '{}' requires permissions not granted", tool.item().name())]
+    CapabilityDenied {
+        /// The tool asked for.
+        tool: ToolId,
+        /// What it takes, templates unexpanded.
+        capability: String,
+    },
     /// Arguments the strict reader refuses.
     #[error("the arguments cannot be read: {0}")]
     Arguments(CanonError),
@@ -145,6 +153,7 @@ impl GauntletError {
             Self::TooComplex { .. } => "mcp-schema-too-complex",
             Self::SchemaMarker { .. } => "mcp-schema-marker",
             Self::Arguments(_) | Self::ArgumentsNotAnObject | Self::Input { .. } => "mcp-input-schema",
+            Self::CapabilityDenied { .. } => "capability_denied",
             Self::InputBudget { .. } | Self::OutputBudget { .. } => "mcp-schema-budget",
             Self::Shape { .. } => "mcp-call-tool-shape",
             Self::NonObjectOutput { .. } => "mcp-non-object-output",
@@ -168,7 +177,7 @@ impl GauntletError {
             | Self::ArgumentsNotAnObject
             | Self::Input { .. }
             | Self::InputBudget { .. } => ErrorCode::ArgsInvalid,
-            Self::Output { .. } => ErrorCode::PolicyDenied,
+            Self::Output { .. } | Self::CapabilityDenied { .. } => ErrorCode::PolicyDenied,
             Self::Shape { .. }
             | Self::NonObjectOutput { .. }
             | Self::OutputBudget { .. }
@@ -190,8 +199,15 @@ impl GauntletError {
     pub fn details(&self) -> Map<String, Value> {
         let mut details = Map::new();
         let mut put = |key: &str, value: Value| details.insert(key.to_owned(), value);
-        put("kind", "validation".into());
-        put("violation", self.violation().into());
+        if let Self::CapabilityDenied { capability, .. } = self {
+            put("kind", "capability_denied".into());
+            put("code", "capability_denied".into());
+            put("capability", capability.as_str().into());
+            put("deployment", "mcp".into());
+        } else {
+            put("kind", "validation".into());
+            put("violation", self.violation().into());
+        }
         put("message", self.to_string().into());
         if let Some(tool) = self.tool() {
             put("tool_id", tool.item().name().into());
@@ -221,6 +237,7 @@ impl GauntletError {
     fn tool(&self) -> Option<&ToolId> {
         match self {
             Self::Input { tool, .. }
+            | Self::CapabilityDenied { tool, .. }
             | Self::InputBudget { tool }
             | Self::Shape { tool, .. }
             | Self::NonObjectOutput { tool }

@@ -10,6 +10,7 @@
 //! | `survey` | what a schema costs before anything is compiled: caps, references, cycles |
 //! | [`violations`] | what is wrong with a value, in an order that never changes and words that quote nothing |
 //! | [`advertised`] | what clients are told about a tool: clean labels, an output schema sanitised results fit |
+//! | [`capability`] | grants, requirements, and whether the first cover the second |
 //! | [`args`] | arguments as they come from the one strict reader |
 //! | [`spec`] | a tool as the gauntlet knows it; [`screen`] |
 //! | [`result`] | a result that only [`Gauntlet::finish`] can read, and what may leave afterwards |
@@ -32,11 +33,12 @@
 //!   [`Gauntlet::finish`]; the bytes inside a [`RawResult`] have no other reader.
 //!
 //! # Not here
-//! Whether a caller may call the tool (that is policy and capability), and what the call does to the world.
+//! Whether policy wants the call, and what it does to the world.
 
 pub mod advertised;
 pub mod args;
 mod blocks;
+pub mod capability;
 pub mod error;
 pub mod gauntlet;
 pub mod glob;
@@ -53,6 +55,7 @@ pub mod violations;
 
 pub use args::Args;
 pub use blocks::BlockMark;
+pub use capability::{CapMode, Capabilities, Grants, Requirement};
 pub use error::GauntletError;
 pub use gauntlet::{Gauntlet, GauntletConfig, TextJson, ToolOverride};
 pub use glob::Glob;

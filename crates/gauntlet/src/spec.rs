@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portcullis_core::ToolId;
 use serde_json::Value;
 
+use crate::capability::{self, Capabilities, Grants, Requirement, Verdict};
 use crate::{Args, CompiledSchema, GauntletError, ResultKind};
 
 /// One accepted tool: what it takes, what it gives, how much of either. Never changed, only replaced.
@@ -12,6 +13,13 @@ use crate::{Args, CompiledSchema, GauntletError, ResultKind};
 pub struct ToolSpec {
     /// The canonical identity.
     pub tool: ToolId,
+    /// What calling it takes besides `mcp.call:<server>/<name>` (GNT-C2).
+    pub permissions: Vec<Requirement>,
+    /// What its server may be used for at most: the accepted scopes (GNT-C11).
+    pub ceiling: Arc<Capabilities>,
+    /// Whether whoever makes the request holds bound arguments to the scopes itself (GOV-702), and says better than
+    /// the ceiling could what is wrong with one.
+    pub scopes_bound: bool,
     /// What the arguments must be.
     pub input: CompiledSchema,
     /// What the structured result must be, if the server said.
@@ -51,9 +59,49 @@ impl Screened {
     }
 }
 
-/// Lets `args` pass if they fit the tool's input schema. No default is filled in and nothing is coerced
-/// (GNT-S7): the server gets what the caller wrote.
-pub fn screen(spec: &Arc<ToolSpec>, args: Args) -> Result<Screened, GauntletError> {
+/// Lets `args` pass if the caller may call the tool with them and they fit the tool's input schema, in this order:
+/// who may not call learns nothing about the schema. No default is filled in and nothing is coerced (GNT-S7): the
+/// server gets what the caller wrote.
+pub fn screen(spec: &Arc<ToolSpec>, grants: &Grants, args: Args) -> Result<Screened, GauntletError> {
+    let verdict = gate(spec, grants, &args);
+    if verdict == Verdict::Refused {
+        return Err(denied(spec));
+    }
+    match validate(spec, args) {
+        Ok(_) if verdict == Verdict::Undecided => Err(denied(spec)),
+        outcome => outcome,
+    }
+}
+
+/// Step 1: the ceiling and the caller's own grants; both must cover the call.
+fn gate(spec: &ToolSpec, grants: &Grants, args: &Args) -> Verdict {
+    let (call, args) = (spec.tool.short(), args.value());
+    let needs = || spec.permissions.iter();
+    let ceiling = capability::judge(
+        &spec.ceiling,
+        call,
+        needs().filter(|need| !(spec.scopes_bound && need.takes_arguments())),
+        args,
+    );
+    match (ceiling, grants) {
+        (Verdict::Refused, _) => Verdict::Refused,
+        // An argument that is not there leaves the declared scope as it is (GOV-702).
+        (_, Grants::Declared) => Verdict::Passes,
+        (_, Grants::Only(own)) => capability::judge(own, call, needs(), args),
+    }
+}
+
+fn denied(spec: &ToolSpec) -> GauntletError {
+    let permissions: Vec<&str> = spec.permissions.iter().map(Requirement::as_str).collect();
+    let capability = match permissions.is_empty() {
+        true => format!("mcp.call:{}", spec.tool.short()),
+        false => permissions.join(","),
+    };
+    GauntletError::CapabilityDenied { tool: spec.tool.clone(), capability }
+}
+
+/// Step 2.
+fn validate(spec: &Arc<ToolSpec>, args: Args) -> Result<Screened, GauntletError> {
     match spec.input.validate(args.value()) {
         Ok(()) => Ok(Screened { spec: Arc::clone(spec), args: args.into_value() }),
         Err(violations) if violations.budget_exceeded => {

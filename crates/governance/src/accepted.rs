@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::binding::Binding;
+use crate::capability;
 use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
 use crate::declaration::{
@@ -289,6 +290,9 @@ impl AcceptedTool {
                 .as_ref()
                 .map(|schema| compile(schema, SchemaRole::Output))
                 .transpose()?,
+            permissions: capability::permissions(declaration, clause)?,
+            ceiling: Arc::new(capability::ceiling(identity, declaration)?),
+            scopes_bound: true,
             any_root: live.protocol_version.as_str() >= "2026-07-28",
             max_request_bytes: clause.limits.max_request_bytes as usize,
             max_response_bytes: clause.limits.max_response_bytes as usize,

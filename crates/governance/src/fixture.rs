@@ -203,7 +203,12 @@ pub(crate) fn canonical(
     lineage: Lineage,
     key: &Secret<[u8; 32]>,
 ) -> CanonicalRequest {
-    let screened = screen(tool.spec(), Args::parse(args.as_bytes(), 1 << 16).unwrap()).unwrap();
+    let screened = screen(
+        tool.spec(),
+        &portcullis_gauntlet::Grants::Declared,
+        Args::parse(args.as_bytes(), 1 << 16).unwrap(),
+    )
+    .unwrap();
     CanonicalRequest::new(tool, &screened, lineage, key).unwrap()
 }
 

@@ -38,6 +38,7 @@ pub mod accepted;
 pub mod approval;
 pub mod binding;
 pub mod boundary;
+mod capability;
 pub mod confinement;
 pub mod declaration;
 pub mod endpoint;

@@ -124,7 +124,12 @@ fn arguments_outside_their_scope_have_no_canonical_form() {
         "/srv/project/\u{0}x",
     ] {
         let args = serde_json::json!({"path": path}).to_string();
-        let screened = screen(read.spec(), Args::parse(args.as_bytes(), 1024).unwrap()).unwrap();
+        let screened = screen(
+            read.spec(),
+            &portcullis_gauntlet::Grants::Declared,
+            Args::parse(args.as_bytes(), 1024).unwrap(),
+        )
+        .unwrap();
         let lineage = fixture::session("claude-code").next_step(None);
         let refused = CanonicalRequest::new(&read, &screened, lineage, &key());
         assert!(matches!(refused, Err(RequestError::OutOfScope(_))), "{path:?}");
@@ -139,7 +144,7 @@ fn arguments_outside_their_scope_have_no_canonical_form() {
 fn arguments_screened_for_another_tool_are_refused() {
     let (read, write) = (tool("read_file"), tool("write_file"));
     let args = Args::parse(br#"{"path":"/srv/project/a.md"}"#, 1024).unwrap();
-    let screened = screen(read.spec(), args).unwrap();
+    let screened = screen(read.spec(), &portcullis_gauntlet::Grants::Declared, args).unwrap();
     let lineage = fixture::session("claude-code").next_step(None);
     let refused = CanonicalRequest::new(&write, &screened, lineage, &key());
     assert!(matches!(refused, Err(RequestError::NotCanonical)));

@@ -9,7 +9,9 @@ use portcullis_audit::{KekSource, Retention, SignerSource};
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
 use portcullis_gateway::control::AuditSettings;
-use portcullis_gauntlet::{Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride};
+use portcullis_gauntlet::{
+    CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
+};
 use portcullis_governance::declaration::Span;
 use portcullis_governance::policy::{PolicyFile, Preset};
 use portcullis_governance::record::Mode;
@@ -207,6 +209,8 @@ fn signer(section: &SignerSection) -> Result<SignerSource, Failure> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct GauntletSection {
+    /// What a grant without a scope is worth: cleared or dev.
+    capability_mode: CapModeWord,
     /// What a text block that is JSON is: leaf or string.
     text_json: TextJsonWord,
     sanitiser: SanitiserSection,
@@ -220,6 +224,23 @@ enum TextJsonWord {
     #[default]
     Leaf,
     String,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CapModeWord {
+    #[default]
+    Cleared,
+    Dev,
+}
+
+impl From<CapModeWord> for CapMode {
+    fn from(word: CapModeWord) -> Self {
+        match word {
+            CapModeWord::Cleared => CapMode::Cleared,
+            CapModeWord::Dev => CapMode::Dev,
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -339,6 +360,7 @@ impl Config {
         options.names = self.gateway.names;
         options.access = self.access.options()?;
         options.gauntlet = self.gauntlet.config()?;
+        options.access.mode = self.gauntlet.capability_mode.into();
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&options.permit_ttl) {
@@ -384,11 +406,20 @@ impl AccessSection {
 
     fn options(&self) -> Result<AccessOptions, Failure> {
         let oauth = self.oauth.as_ref().map(OAuthSection::options).transpose()?;
-        Ok(AccessOptions { required: self.authentication == Authentication::Required, oauth })
+        let required = self.authentication == Authentication::Required;
+        Ok(AccessOptions { required, oauth, ..AccessOptions::default() })
     }
 }
 
 impl OAuthSection {
+    fn grants(&self) -> Result<Vec<String>, Failure> {
+        let grants = self.grants.clone().unwrap_or_else(|| vec![DECLARED.into()]);
+        let limited = grants.iter().map(String::as_str).filter(|grant| *grant != DECLARED);
+        Capabilities::parse(CapMode::Cleared, limited)
+            .map_err(|error| Failure::field("access.oauth.grants", error.to_string()))?;
+        Ok(grants)
+    }
+
     fn options(&self) -> Result<OAuthOptions, Failure> {
         let scope = self.scope.clone();
         // It goes into a header, between quotes.
@@ -415,7 +446,7 @@ impl OAuthSection {
             jwks_url: self.jwks_url.clone(),
             scope,
             agent_claim: self.agent_claim.clone().unwrap_or_else(|| "client_id".into()),
-            grants: self.grants.clone().unwrap_or_else(|| vec![DECLARED.into()]),
+            grants: self.grants()?,
         })
     }
 }

@@ -21,6 +21,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use portcullis_audit::{AuditLog, Event, EventName};
 use portcullis_core::{Actor, Clock, Principal};
+use portcullis_gauntlet::{CapMode, Capabilities, Grants};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -35,6 +36,8 @@ pub const OAUTH_PREFIX: &str = "oauth.";
 /// How agents prove who they are.
 #[derive(Debug, Clone, Default)]
 pub struct AccessOptions {
+    /// What a grant without a scope is worth.
+    pub mode: CapMode,
     /// Whether an agent without proof is refused.
     pub required: bool,
     /// The issuer whose access tokens count.
@@ -83,6 +86,7 @@ pub enum Refusal {
 pub struct Access {
     keys: Arc<AgentKeys>,
     tokens: Option<Tokens>,
+    mode: CapMode,
     required: bool,
     anonymous: Principal,
     log: AuditLog,
@@ -99,8 +103,17 @@ impl Access {
         log: AuditLog,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let tokens = options.oauth.map(Tokens::new);
-        Self { keys, tokens, required: options.required, anonymous, log, clock, recorded: AtomicU64::new(0) }
+        let (tokens, mode) = (options.oauth.map(Tokens::new), options.mode);
+        Self {
+            keys,
+            tokens,
+            mode,
+            required: options.required,
+            anonymous,
+            log,
+            clock,
+            recorded: AtomicU64::new(0),
+        }
     }
 
     /// Who sends a request with these headers.
@@ -132,6 +145,16 @@ impl Access {
             (None, _) if self.required => Err(Refusal::NoCredential),
             _ => Ok(Caller { principal: self.anonymous.clone() }),
         }
+    }
+
+    /// The same for the gate. Grants that cannot be understood grant nothing.
+    pub fn granted(&self, principal: &Principal) -> Grants {
+        let grants = self.grants_of(principal);
+        if grants.iter().any(|grant| grant == DECLARED) {
+            return Grants::Declared;
+        }
+        let parsed = Capabilities::parse(self.mode, grants.iter().map(String::as_str));
+        Grants::Only(parsed.unwrap_or_default())
     }
 
     /// What the operator lets `principal` do at most; nothing for one that is no longer known.

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use portcullis_audit::{Event, EventName};
 use portcullis_core::{ErrorCode, Secret};
+use portcullis_gauntlet::{CapMode, Capabilities};
 use portcullis_governance::operator::OperatorProof;
 use serde_json::json;
 
 use super::{Control, ControlError};
+use crate::access::DECLARED;
 use crate::access::agent_keys::{AgentKey, principal_of};
 
 /// What recorded credentials of this kind are called.
@@ -29,6 +31,9 @@ impl Control {
     ) -> Result<(Secret<String>, AgentKey), ControlError> {
         let principal =
             principal_of(agent).map_err(|error| ControlError::field("agent", error.to_string()))?;
+        let limited = grants.iter().map(String::as_str).filter(|grant| *grant != DECLARED);
+        Capabilities::parse(CapMode::Cleared, limited)
+            .map_err(|error| ControlError::field("grant", error.to_string()))?;
         let _one_at_a_time = self.state.lock().await;
         let now = self.clock.now();
         let expires_at = lifetime.map(|lifetime| now.after(lifetime));

@@ -11,7 +11,7 @@ use portcullis_audit::{AuditError, AuditLog, Event, EventName, EvidenceRef, Reco
 use portcullis_core::canon::to_jcs;
 use portcullis_core::error::one_line;
 use portcullis_core::{ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
-use portcullis_gauntlet::{Args, Gauntlet, RawResult, screen};
+use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, screen};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::{Circumstances, Policy, PolicyFile, Preset};
@@ -294,7 +294,7 @@ fn drive(
     // The key only makes fingerprints, which nothing here compares.
     let key = Secret::new([0; 32]);
     let request = Args::parse(args.as_bytes(), entry.tool.spec().max_request_bytes)
-        .and_then(|args| screen(entry.tool.spec(), args))
+        .and_then(|args| screen(entry.tool.spec(), &Grants::Declared, args))
         .ok()
         .and_then(|screened| {
             CanonicalRequest::new(&entry.tool, &screened, lineage, &key).ok().map(|r| (r, screened))

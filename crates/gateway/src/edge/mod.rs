@@ -346,6 +346,7 @@ impl Edge {
             client: sender.conversation.client().to_owned(),
             // Whoever is not the anonymous agent has proved it at the edge.
             authenticated: session.principal() != &self.principal,
+            grants: self.access.granted(session.principal()),
             message: asked.message.clone(),
             target,
             arguments,

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use portcullis_core::{DeclarationVersion, Item, Sha256Digest, ToolId};
 use portcullis_gauntlet::{
-    Args, CompiledSchema, Gauntlet, GauntletError, RawResult, SafeResult, SchemaRole, ToolSpec, screen,
+    Args, CapMode, Capabilities, CompiledSchema, Gauntlet, GauntletError, RawResult, SafeResult, SchemaRole,
+    ToolSpec, screen,
 };
 use serde_json::Value;
 
@@ -30,6 +31,9 @@ fn tool(input: &Value, output: Option<&Value>) -> Arc<ToolSpec> {
         result: portcullis_gauntlet::ResultKind::Tool,
         input: CompiledSchema::compile(input, SchemaRole::Input).unwrap(),
         output: output.map(|schema| CompiledSchema::compile(schema, SchemaRole::Output).unwrap()),
+        permissions: Vec::new(),
+        scopes_bound: false,
+        ceiling: Arc::new(Capabilities::parse(CapMode::Cleared, ["mcp.call:demo/*"]).unwrap()),
         any_root: true,
         max_request_bytes: 64 * 1024,
         max_response_bytes: 1024 * 1024,
@@ -46,13 +50,19 @@ fn finish_with(gauntlet: &Gauntlet, spec: &Arc<ToolSpec>, text: Bytes) -> Result
     let lenient = Arc::new(ToolSpec {
         tool: spec.tool.clone(),
         input: CompiledSchema::compile(&serde_json::json!({"type": "object"}), SchemaRole::Input).unwrap(),
+        permissions: spec.permissions.clone(),
+        ceiling: spec.ceiling.clone(),
+        scopes_bound: false,
         output: spec.output.clone(),
         result: spec.result,
         any_root: spec.any_root,
         max_request_bytes: spec.max_request_bytes,
         max_response_bytes: spec.max_response_bytes,
     });
-    gauntlet.finish(screen(&lenient, Args::empty()).unwrap(), RawResult::new(text))
+    gauntlet.finish(
+        screen(&lenient, &portcullis_gauntlet::Grants::Declared, Args::empty()).unwrap(),
+        RawResult::new(text),
+    )
 }
 
 fn args(value: &Value) -> Args {

@@ -85,7 +85,7 @@ proptest! {
     fn no_error_text_holds_a_string_of_the_value_it_is_about(value in instance()) {
         // GNT-S10
         let spec = tool(&strict(), Some(&strict()));
-        let input = screen(&spec, args(&value)).unwrap_err();
+        let input = screen(&spec, &portcullis_gauntlet::Grants::Declared, args(&value)).unwrap_err();
         let raw = Bytes::from(json!({"content": [], "structuredContent": &value}).to_string());
         let output = finish(&spec, raw).unwrap_err();
         let mut secrets = Vec::new();
@@ -102,7 +102,7 @@ proptest! {
         let spec = tool(&strict(), None);
         let list = |text: &str| {
             let args = portcullis_gauntlet::Args::parse(text.as_bytes(), 1 << 16).unwrap();
-            screen(&spec, args).unwrap_err().details()
+            screen(&spec, &portcullis_gauntlet::Grants::Declared, args).unwrap_err().details()
         };
         prop_assert_eq!(list(&value.to_string()), list(&rotated(&value, by)));
     }

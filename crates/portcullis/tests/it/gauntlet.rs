@@ -181,3 +181,60 @@ fn what_agents_are_told_about_tools_is_clean_and_true() {
     assert!(text["enum"].as_array().unwrap().contains(&result["structuredContent"]["text"]));
     daemon.stop();
 }
+
+#[test]
+fn an_agent_may_do_no_more_than_its_grants_and_learns_nothing_else() {
+    // SG-10, SG-12, GNT-C11, GNT-C13
+    let home = open_home();
+    let spy = registered(&home);
+    let ws = spy.workspace.display().to_string();
+    let key = |agent: &str, grants: &[&str]| {
+        let flags = grants.iter().flat_map(|grant| ["--grant", grant]);
+        let args: Vec<&str> = ["key", "create", agent].into_iter().chain(flags).collect();
+        format!("Bearer {}", home.json(&args)["key"].as_str().unwrap())
+    };
+    let adder = key("adder", &["mcp.call:spy/add"]);
+    let inner = format!("fs.write:{ws}/inner/*");
+    let writer = key("writer", &["mcp.call:spy/*", &inner]);
+    let declared = key("declared-one", &["declared"]);
+    assert_eq!(home.fails(&["key", "create", "broken", "--grant", "fs.read:"]).0, 7);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let call = |key: &str, tool: &str, arguments: Value| {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": crate::support::modern_meta()});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let headers = [
+            ("Authorization", key),
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", tool),
+        ];
+        daemon.post(&headers, &body).unwrap().json()
+    };
+    let denied = |response: &Value| {
+        let data = &response["error"]["data"];
+        assert_eq!(
+            (&data["error"], &data["details"]["code"]),
+            (&json!("POLICY_DENIED"), &json!("capability_denied")),
+            "{response}"
+        );
+        data["details"]["capability"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(call(&adder, "spy__add", json!({"a": 1, "b": 2}))["result"]["content"][0]["text"], "3");
+    let calls = spy.calls();
+    // Bad arguments, and still only the refusal.
+    assert_eq!(denied(&call(&adder, "spy__echo", json!({"nonsense": 1}))), "mcp.call:spy/echo");
+    assert_eq!(
+        denied(&call(&writer, "spy__write_thing", json!({"path": format!("{ws}/other/x"), "text": "x"}))),
+        "fs.write:{/path|path}"
+    );
+    denied(&call(&writer, "spy__write_thing", json!({"path": format!("{ws}/inner/../x"), "text": "x"})));
+    assert_eq!(spy.calls(), calls, "nothing may have reached the server");
+    for (key, path) in [(&writer, format!("{ws}/inner/x")), (&declared, format!("{ws}/x"))] {
+        let written = call(key, "spy__write_thing", json!({"path": path, "text": "x"}));
+        assert_eq!(written["result"]["isError"], false, "{written}");
+    }
+    daemon.stop();
+    assert_eq!(home.events("proposal.refused").len(), 3);
+    home.verify();
+}
