@@ -1,19 +1,21 @@
 //! `cargo xtask bench`: which benchmark, with which options.
 
-use crate::Outcome;
 use crate::spine::{self, Options};
 use crate::workspace::Workspace;
+use crate::{Outcome, gauntlet};
 
 /// Runs what was asked for; without a name, everything.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
     match arguments {
         [] => {
             audit(workspace)?;
+            gauntlet::run(workspace)?;
             spine::run(workspace, &Options::default())
         }
         ["audit"] => audit(workspace),
+        ["gauntlet"] => gauntlet::run(workspace),
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
-        _ => Err("bench knows audit and spine".to_owned()),
+        _ => Err("bench knows audit, gauntlet and spine".to_owned()),
     }
 }
 

@@ -14,6 +14,7 @@
 
 mod bench;
 mod conformance;
+mod gauntlet;
 mod layers;
 mod operator;
 mod process;
@@ -33,7 +34,7 @@ cargo xtask <task>
 
   test                  format, lints, layers, builds, all tests, third-party servers and clients
   layers                check which crate depends on which
-  bench [audit|spine]   run the benchmarks side by side and write docs/benchmarks.md
+  bench [audit|gauntlet|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare
   third-party           install the real MCP packages that the tests use, and print where they are

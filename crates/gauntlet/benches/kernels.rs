@@ -1,0 +1,113 @@
+//! What the gauntlet costs: `name TAB seconds` per call on stdout, and the same inputs for the original's script in
+//! the file named by PORTCULLIS_BENCH_INPUTS. `cargo xtask bench gauntlet` runs both and compares.
+#![allow(clippy::print_stdout, reason = "a benchmark prints")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use portcullis_core::{DeclarationVersion, Item, Sha256Digest, ToolId};
+use portcullis_gauntlet::{
+    Args, CapMode, Capabilities, CompiledSchema, Gauntlet, Grants, Raw, RawResult, ResultKind, SchemaRole,
+    ToolSpec, screen,
+};
+use serde_json::{Map, Value, json};
+
+const MIB: usize = 1 << 20;
+
+fn texts() -> Vec<(&'static str, String)> {
+    let fill = |unit: &str| unit.repeat(MIB / unit.len());
+    let nested = |n: usize| "__sys".repeat(n / 10) + "__system__" + &"tem__".repeat(n / 10);
+    let references = |n: usize| "&amp;lt;|im_end| &#60; ".repeat(n / 23);
+    let prose = "It's a plain sentence about R and D, said \"so\", with no markup in it; 3 > 2 holds too, as ever. And more. ";
+    vec![
+        ("clean ASCII", fill("The quick brown fox jumps over the lazy dog, again and again. ")),
+        ("prose, specials", fill(prose)),
+        ("JSON-like, quotes", fill("\"name\":\"value one\",\"other\":\"value two\",")),
+        ("Cyrillic", fill("Съешь ещё этих мягких французских булок, да выпей чаю. ")),
+        ("CJK", fill("これは日本語の文章です。漢字と仮名が混ざっています。")),
+        ("emoji", fill("🙂🎉 ok 🚀 ")),
+        ("nested markers, n", nested(MIB / 2)),
+        ("nested markers, 2n", nested(MIB)),
+        ("references, n", references(MIB / 2)),
+        ("references, 2n", references(MIB)),
+    ]
+}
+
+fn measure(name: &str, mut work: impl FnMut()) {
+    let (mut best, mut batch, start) = (Duration::MAX, 1u32, Instant::now());
+    while start.elapsed() < Duration::from_millis(400) {
+        let from = Instant::now();
+        for _ in 0..batch {
+            work();
+        }
+        let spent = from.elapsed();
+        best = best.min(spent / batch);
+        if spent < Duration::from_millis(5) {
+            batch = batch.saturating_mul(2);
+        }
+    }
+    println!("{name}\t{:.12}", best.as_secs_f64());
+}
+
+fn main() {
+    let gauntlet = Gauntlet::default();
+    let texts = texts();
+    let input = json!({"type": "object", "additionalProperties": false, "required": ["path"], "properties": {
+        "path": {"type": "string", "maxLength": 4096},
+        "limit": {"type": "integer", "minimum": 1},
+        "deep": {"type": "boolean"},
+    }});
+    let arguments = json!({"path": "/srv/project/notes.txt", "limit": 20, "deep": false});
+    let bad = json!({"path": 7, "limit": 0, "deep": false});
+    let note = "a plain note without anything special in it";
+    let row = |n: usize| json!({"id": n, "name": format!("row number {n}"), "note": note, "ok": true});
+    let item = json!({"type": "object", "required": ["id", "name"], "properties": {
+        "id": {"type": "integer"}, "name": {"type": "string"}, "note": {"type": "string"}, "ok": {"type": "boolean"},
+    }});
+    let output = json!({"type": "object", "required": ["rows"], "properties": {"rows": {"type": "array", "items": item}}});
+    let structured = json!({"rows": (0..20).map(row).collect::<Vec<_>>()});
+    let content = json!([{"type": "text", "text": structured.to_string()}]);
+    let result = json!({"content": content, "structuredContent": structured}).to_string();
+    if let Some(path) = std::env::var_os("PORTCULLIS_BENCH_INPUTS") {
+        let given: Map<String, Value> =
+            texts.iter().map(|(name, text)| ((*name).to_owned(), text.as_str().into())).collect();
+        let inputs = json!({
+            "texts": given, "input_schema": input, "arguments": arguments, "bad_arguments": bad,
+            "output_schema": output, "result": result,
+        });
+        std::fs::write(path, inputs.to_string()).expect("the file for the inputs can be written");
+    }
+
+    let (source, mut copy) = (vec![b'x'; MIB], vec![0u8; MIB]);
+    measure("memcpy", || {
+        copy.copy_from_slice(black_box(&source));
+        black_box(&copy);
+    });
+    for (name, text) in &texts {
+        measure(name, || drop(black_box(gauntlet.clean_text(Raw::new(black_box(text))))));
+    }
+    let version = DeclarationVersion { counter: 1, sha256: Sha256Digest::of(b"bench") };
+    let name = Item::Tool("rows".parse().expect("a name"));
+    let compile = |schema: &Value, role| CompiledSchema::compile(schema, role).expect("a plain schema");
+    let spec = Arc::new(ToolSpec {
+        tool: ToolId::new("bench".parse().expect("a name"), name, "1".parse().expect("a version"), version),
+        permissions: Vec::new(),
+        ceiling: Arc::new(Capabilities::parse(CapMode::Cleared, ["mcp.call:bench/*"]).expect("a grant")),
+        scopes_bound: false,
+        input: compile(&input, SchemaRole::Input),
+        output: Some(compile(&output, SchemaRole::Output)),
+        result: ResultKind::Tool,
+        any_root: true,
+        max_request_bytes: MIB,
+        max_response_bytes: MIB,
+    });
+    measure("validation", || drop(black_box(spec.input.validate(black_box(&arguments)))));
+    measure("validation error", || drop(black_box(spec.input.validate(black_box(&bad)))));
+    let (text, raw) = (arguments.to_string(), bytes::Bytes::from(result));
+    measure("gauntlet", || {
+        let args = Args::parse(text.as_bytes(), MIB).expect("good arguments");
+        let screened = screen(&spec, &Grants::Declared, args).expect("good arguments");
+        black_box(gauntlet.finish(screened, RawResult::new(raw.clone())).expect("a good result"));
+    });
+}
