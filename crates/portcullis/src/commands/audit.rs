@@ -33,5 +33,5 @@ pub(super) async fn run(context: &Context<'_>, command: &AuditCommand) -> Result
 pub(crate) fn unreadable(error: &AuditError) -> Failure {
     let failure = Failure::new(error.code(), error.to_string());
     // Evidence that belongs to another user is not unreadable, it is not ours to read.
-    if failure.code == ErrorCode::OperatorAuth { failure } else { Failure { exit: 5, ..failure } }
+    if failure.code == ErrorCode::OperatorAuth.as_str() { failure } else { Failure { exit: 5, ..failure } }
 }
