@@ -14,6 +14,7 @@ use portcullis_core::{LogId, Sha256Digest, Timestamp};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::canonical;
 use crate::cursor::{Cursor, Step};
 use crate::error::{AuditError, ProblemKind};
 use crate::event_name::EventName;
@@ -259,9 +260,10 @@ impl Check {
     fn record(&mut self, bytes: &[u8]) {
         let expected = self.next_seq;
         self.checked += u64::from(self.checks.covers(expected));
-        let leaf = frame::leaf(bytes);
+        let parsed = Record::parse(bytes);
+        let leaf = parsed.as_ref().map_or_else(|_| frame::leaf(bytes), |record| record.leaf);
         self.promises.push(leaf);
-        let record = match Record::parse(bytes) {
+        let record = match parsed {
             Ok(record) => record,
             Err(error) => {
                 let (kind, detail) = explain(bytes, &error);
@@ -333,7 +335,15 @@ fn after_bad_frame(cursor: &mut Cursor, at: u64, end: u64) -> Result<Option<(u64
     Ok(matches!(cursor.step()?, Step::Record(_) | Step::Commit(_)).then_some((next, was_record)))
 }
 
+/// Whether a record, which is JSON, is the canonical form of itself.
+///
+/// Nearly every record can be told by looking at it once. Where a serialiser's text could differ from a forger's (an
+/// escape, a negative zero) and where the look is not enough, it is read and written again.
 fn is_canonical(bytes: &[u8]) -> bool {
+    let negative_zero = |window: &[u8]| matches!(window, [b':' | b',' | b'[', b'-', b'0']);
+    if !bytes.contains(&b'\\') && !bytes.windows(3).any(negative_zero) && canonical::is_canonical(bytes) {
+        return true;
+    }
     let limits = Limits { bytes: bytes.len(), depth: 127, nodes: bytes.len() };
     parse(bytes, limits)
         .ok()
@@ -356,4 +366,32 @@ fn explain(bytes: &[u8], error: &serde_json::Error) -> (ProblemKind, String) {
 
 fn file_name(path: &Path) -> String {
     path.file_name().map_or_else(PathBuf::new, PathBuf::from).display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_canonical_spelling_passes() {
+        // AUD-10
+        for good in [r#"{"a":1,"b":[true,null,-5,0.5],"c":"é\n"}"#, r#"{"a":[0,10]}"#] {
+            assert!(is_canonical(good.as_bytes()), "{good}");
+        }
+        for bad in [
+            r#"{"a":-0}"#,
+            r#"{"a":[-0]}"#,
+            r#"{"a":[1,-0]}"#,
+            r#"{"a":"\u0041"}"#,
+            r#"{"a":"\/"}"#,
+            r#"{"b":1,"a":2}"#,
+            r#"{"a":1,"a":1}"#,
+            r#"{"a":1.0}"#,
+            r#"{"a":1e2}"#,
+            r#"{"a": 1}"#,
+            r#"{"a":1} "#,
+        ] {
+            assert!(!is_canonical(bad.as_bytes()), "{bad}");
+        }
+    }
 }
