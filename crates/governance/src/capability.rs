@@ -55,7 +55,7 @@ pub(crate) fn ceiling(identity: &ServerIdentity, declaration: &Declaration) -> R
         }
     }
     // A root folder leaves nothing before its slash.
-    let grants = grants.iter().map(|grant| grant.as_str()).filter(|grant| !grant.ends_with(':'));
+    let grants = grants.iter().map(String::as_str).filter(|grant| !grant.ends_with(':'));
     Capabilities::parse(CapMode::Cleared, grants).map_err(|error| error.to_string())
 }
 
