@@ -49,8 +49,9 @@ impl EventStream {
             }
             if line.is_empty() {
                 match self.data.take() {
-                    Some(data) => return Some(data),
-                    None => continue,
+                    // An empty one only gives the stream an id to come back with.
+                    Some(data) if !data.trim_ascii().is_empty() => return Some(data),
+                    _ => continue,
                 }
             }
             let Some(value) = line.strip_prefix(b"data") else { continue };
@@ -72,7 +73,7 @@ impl EventStream {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "\u{feff}: hello\nevent: message\r\nid: 1\r\ndata: {\"a\":1}\r\n\r\n\n\ndata:{\ndata: }\n\nretry: 5\n\ndatax: no\n\ndata: cut";
+    const TEXT: &str = "\u{feff}: hello\nevent: message\r\nid: 1\r\ndata: {\"a\":1}\r\n\r\n\n\ndata:{\ndata: }\n\nid: 0/0\nretry: 5\ndata: \n\nretry: 5\n\ndatax: no\n\ndata: cut";
 
     #[test]
     fn events_are_the_same_however_the_stream_is_cut() {

@@ -3,6 +3,7 @@
 use rmcp::ErrorData;
 use rmcp::model::{
     CreateMessageRequestParams, ElicitRequestParams, InputRequest, InputRequests, InputRequiredResult,
+    InputResponses, ProtocolVersion,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
@@ -37,35 +38,65 @@ pub(crate) fn ask(questions: Vec<Question>, state: Option<String>) -> InputRequi
     InputRequiredResult::new(Some(requests.collect::<InputRequests>()), state)
 }
 
-/// The user's answer to `schema`, asked for in the old way: action and content.
-pub(crate) async fn elicit(
-    context: &RequestContext<RoleServer>,
-    message: &str,
-    schema: Value,
-) -> Result<(String, Value), ErrorData> {
-    let params: ElicitRequestParams =
-        serde_json::from_value(json!({"mode": "form", "message": message, "requestedSchema": schema}))
-            .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    let answer = context
-        .peer
-        .create_elicitation(params)
-        .await
-        .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    let answer = json!(answer);
-    Ok((answer["action"].as_str().unwrap_or_default().to_owned(), answer["content"].clone()))
+/// What came of a question.
+pub(crate) enum Answer {
+    /// The client's result.
+    Given(Value),
+    /// The client has yet to be asked, in the way of the newest revision.
+    Asked(InputRequiredResult),
 }
 
-/// The model's answer, asked for in the old way.
-pub(crate) async fn sample(context: &RequestContext<RoleServer>, prompt: &str) -> Result<String, ErrorData> {
-    let params: CreateMessageRequestParams =
-        serde_json::from_value(sampling(prompt, 100)["params"].take())
-            .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    let answer = context
-        .peer
-        .create_message(params)
-        .await
-        .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
-    Ok(text_of(&json!(answer)))
+/// The key of a tool's only question.
+const ONLY: &str = "answer";
+
+/// The user's answer to `schema`: its action and content.
+pub(crate) async fn elicit(
+    context: &RequestContext<RoleServer>,
+    answers: &InputResponses,
+    message: &str,
+    schema: Value,
+) -> Result<Answer, ErrorData> {
+    let params = json!({"message": message, "requestedSchema": schema});
+    if let Some(answer) = in_the_new_way(context, answers, "elicitation/create", &params) {
+        return Ok(answer);
+    }
+    let mut params = params;
+    params["mode"] = json!("form");
+    let params: ElicitRequestParams = serde_json::from_value(params).map_err(internal)?;
+    Ok(Answer::Given(json!(context.peer.create_elicitation(params).await.map_err(internal)?)))
+}
+
+/// The model's answer.
+pub(crate) async fn sample(
+    context: &RequestContext<RoleServer>,
+    answers: &InputResponses,
+    prompt: &str,
+) -> Result<Answer, ErrorData> {
+    let params = sampling(prompt, 100)["params"].take();
+    if let Some(answer) = in_the_new_way(context, answers, "sampling/createMessage", &params) {
+        return Ok(answer);
+    }
+    let params: CreateMessageRequestParams = serde_json::from_value(params).map_err(internal)?;
+    Ok(Answer::Given(json!(context.peer.create_message(params).await.map_err(internal)?)))
+}
+
+/// In the newest revision a server asks with its result, and has its answer with the next call.
+fn in_the_new_way(
+    context: &RequestContext<RoleServer>,
+    answers: &InputResponses,
+    method: &str,
+    params: &Value,
+) -> Option<Answer> {
+    let newest = ProtocolVersion::V_2026_07_28;
+    context.protocol_version().filter(|version| version.as_str() >= newest.as_str())?;
+    Some(match answers.get(ONLY) {
+        Some(answer) => Answer::Given(answer.clone()),
+        None => Answer::Asked(ask(vec![(ONLY, json!({"method": method, "params": params}))], None)),
+    })
+}
+
+fn internal(error: impl std::fmt::Display) -> ErrorData {
+    ErrorData::internal_error(error.to_string(), None)
 }
 
 /// The text of a sampling answer, whose content is one block or a list of them.

@@ -10,7 +10,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Value, json};
 
-use crate::asking::{self, Question};
+use crate::asking::{self, Answer, Question};
 use crate::reference::{Changed, Reference};
 
 /// A red pixel, as PNG.
@@ -63,16 +63,15 @@ impl Reference {
                 "content": [{"type": "text", "text": "This tool intentionally returns an error for testing"}],
                 "isError": true,
             })),
-            "test_sampling" => {
-                let answer = asking::sample(&context, argument("prompt")?).await?;
-                say(&format!("LLM response: {answer}"))
-            }
+            "test_sampling" => match asking::sample(&context, &answers, argument("prompt")?).await? {
+                Answer::Given(answer) => say(&format!("LLM response: {}", asking::text_of(&answer))),
+                Answer::Asked(question) => Ok(question.into()),
+            },
             "test_elicitation" => {
-                let (action, content) = asking::elicit(&context, argument("message")?, user_schema()).await?;
-                say(&format!("User response: action={action}, content={content}"))
+                elicited(&context, &answers, argument("message")?, user_schema(), "User response").await
             }
-            "test_elicitation_sep1034_defaults" => elicited(&context, defaults_schema()).await,
-            "test_elicitation_sep1330_enums" => elicited(&context, enums_schema()).await,
+            "test_elicitation_sep1034_defaults" => fill_in(&context, &answers, defaults_schema()).await,
+            "test_elicitation_sep1330_enums" => fill_in(&context, &answers, enums_schema()).await,
             "test_streaming_elicitation" => match accepted(&answers, "confirm") {
                 Some(_) => say("Confirmed."),
                 None => questions(vec![("confirm", confirm())], None),
@@ -258,9 +257,24 @@ async fn progress(context: &Context) -> Called {
     say("Tool with progress executed successfully")
 }
 
-async fn elicited(context: &Context, schema: Value) -> Called {
-    let (action, content) = asking::elicit(context, "Please fill in the form", schema).await?;
-    say(&format!("Elicitation completed: action={action}, content={content}"))
+async fn fill_in(context: &Context, answers: &InputResponses, schema: Value) -> Called {
+    elicited(context, answers, "Please fill in the form", schema, "Elicitation completed").await
+}
+
+async fn elicited(
+    context: &Context,
+    answers: &InputResponses,
+    message: &str,
+    schema: Value,
+    said: &str,
+) -> Called {
+    match asking::elicit(context, answers, message, schema).await? {
+        Answer::Given(answer) => {
+            let action = answer["action"].as_str().unwrap_or_default();
+            say(&format!("{said}: action={action}, content={}", answer["content"]))
+        }
+        Answer::Asked(question) => Ok(question.into()),
+    }
 }
 
 fn user_schema() -> Value {
