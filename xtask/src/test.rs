@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode};
 use crate::steps::Steps;
 use crate::third_party::{self, ThirdParty};
 use crate::workspace::{Workspace, output, run as run_command};
-use crate::{Outcome, layers};
+use crate::{Outcome, conformance, layers};
 
 /// Programs that the tests start besides the gateway.
 const SUPPORT: [&str; 5] = ["spyd", "demo-server", "bench-peer", "auditck", "evil"];
@@ -24,6 +24,10 @@ pub(crate) fn run(workspace: &Workspace) -> ExitCode {
     steps.run("build what the tests start", || build_support(workspace, &features));
     let third_party = steps.run("third-party servers and clients", || third_party::install(workspace));
     steps.run("tests", || tests(workspace, &features, third_party.as_ref()));
+    steps.run("conformance, directly and through the gateway", || match third_party.as_ref() {
+        Some(third_party) => conformance::compare(workspace, third_party),
+        None => Err("the suite is not installed".to_owned()),
+    });
     steps.run("documentation tests", || {
         let mut arguments = vec!["test", "--doc", "--workspace"];
         arguments.extend(features_argument(&features));

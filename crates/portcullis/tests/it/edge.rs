@@ -102,7 +102,9 @@ fn a_modern_client_needs_no_session_and_headers_must_agree_with_the_body() {
     );
     refused(&headers("tools/list"), &request("tools/list", json!({})), 400, -32602);
     let future = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2099-01-01"}});
-    refused(&headers("tools/list"), &request("tools/list", future), 400, -32022);
+    refused(&headers("tools/list"), &request("tools/list", future.clone()), 400, -32020);
+    let agreed = [("MCP-Protocol-Version", "2099-01-01"), ("Mcp-Method", "tools/list")];
+    refused(&agreed, &request("tools/list", future), 400, -32022);
     refused(&headers("initialize"), &request("initialize", json!({"_meta": modern_meta()})), 404, -32601);
     refused(&headers("nonsense"), &request("nonsense", json!({"_meta": modern_meta()})), 404, -32601);
 }

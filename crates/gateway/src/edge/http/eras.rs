@@ -106,7 +106,8 @@ impl Edge {
             let answer = Answer::invalid_params("_meta needs io.modelcontextprotocol/protocolVersion");
             return refuse(StatusCode::BAD_REQUEST, answer);
         };
-        if version != MODERN.as_str() {
+        let header = headers.get(VERSION).map(HeaderValue::as_bytes);
+        if version != MODERN.as_str() && header.is_none_or(|header| header == version.as_bytes()) {
             return refuse(StatusCode::BAD_REQUEST, Answer::unsupported_version(version));
         }
         if meta.is_none_or(|meta| meta.client_capabilities.is_none()) {
