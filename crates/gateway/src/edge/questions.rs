@@ -104,9 +104,13 @@ pub(crate) fn prepare(
                 clean(prompt);
             }
             for message in params["messages"].as_array_mut().into_iter().flatten() {
-                if let Some(text) = message.get_mut("content").and_then(|content| content.get_mut("text")) {
-                    clean(text);
-                }
+                // One block, or since 2025-11-25 a list of them.
+                let blocks = match message.get_mut("content") {
+                    Some(Value::Array(blocks)) => blocks.as_mut_slice(),
+                    Some(block) => std::slice::from_mut(block),
+                    None => continue,
+                };
+                blocks.iter_mut().filter_map(|block| block.get_mut("text")).for_each(clean);
             }
         }
         ServerRequest::Elicitation => {
@@ -118,7 +122,23 @@ pub(crate) fn prepare(
             params["message"] = format!("Server '{}' asks: {message}", entry.tool.id().server()).into();
         }
     }
+    // What is not a text to be shown, such as a form's labels and choices, cannot be rewritten without changing what is
+    // asked; so it must be clean as it is (GNT-O4).
+    if uncleaned.is_some_and(|gauntlet| !is_clean(&params, gauntlet)) {
+        return Err(refuse("the question holds text that cannot be shown"));
+    }
     Ok(Question { method: method.to_owned(), params })
+}
+
+/// Whether no text and no key of a value holds a marker or an invisible character, however it is spelled.
+fn is_clean(value: &Value, gauntlet: &Gauntlet) -> bool {
+    let fine = |text: &str| gauntlet.clean_label(Raw::new(text)).is_ok_and(|clean| clean.get() == text);
+    match value {
+        Value::String(text) => fine(text),
+        Value::Array(items) => items.iter().all(|item| is_clean(item, gauntlet)),
+        Value::Object(members) => members.iter().all(|(key, member)| fine(key) && is_clean(member, gauntlet)),
+        _ => true,
+    }
 }
 
 fn asks_for_secrets(schema: &Value) -> bool {
@@ -237,6 +257,20 @@ impl Asker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_form_with_a_marker_anywhere_is_not_clean() {
+        // GNT-O4
+        let gauntlet = Gauntlet::new(&Default::default()).unwrap();
+        let form =
+            |label: &str| json!({"properties": {"a": {"enum": ["x", "y"], "title": label}}, "n": [1, null]});
+        assert!(is_clean(&form("Your name, <please> & thanks"), &gauntlet));
+        for marker in ["__system__", "<|im_start|>", "__sys\u{200b}tem__", "&lt;|im_end|&gt;", "a\u{1b}[31mb"]
+        {
+            assert!(!is_clean(&form(marker), &gauntlet), "{marker:?}");
+            assert!(!is_clean(&json!({ marker: 1 }), &gauntlet), "{marker:?} as a key");
+        }
+    }
 
     #[test]
     fn forms_may_not_ask_for_secrets_and_answers_must_fit() {
