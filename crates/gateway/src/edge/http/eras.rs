@@ -106,8 +106,14 @@ impl Edge {
             let answer = Answer::invalid_params("_meta needs io.modelcontextprotocol/protocolVersion");
             return refuse(StatusCode::BAD_REQUEST, answer);
         };
-        let header = headers.get(VERSION).map(HeaderValue::as_bytes);
-        if version != MODERN.as_str() && header.is_none_or(|header| header == version.as_bytes()) {
+        let header_mismatch =
+            |problem: &str| Answer::Error { code: -32020, message: problem.into(), data: None };
+        // Which of two versions is meant cannot be told, so neither is judged.
+        if headers.get(VERSION).is_some_and(|header| header.as_bytes() != version.as_bytes()) {
+            let answer = header_mismatch("MCP-Protocol-Version differs from the body");
+            return refuse(StatusCode::BAD_REQUEST, answer);
+        }
+        if version != MODERN.as_str() {
             return refuse(StatusCode::BAD_REQUEST, Answer::unsupported_version(version));
         }
         if meta.is_none_or(|meta| meta.client_capabilities.is_none()) {
@@ -115,8 +121,7 @@ impl Edge {
             return refuse(StatusCode::BAD_REQUEST, answer);
         }
         if let Some(problem) = mismatch(headers, version, method, params.as_ref()) {
-            let answer = Answer::Error { code: -32020, message: problem.into(), data: None };
-            return refuse(StatusCode::BAD_REQUEST, answer);
+            return refuse(StatusCode::BAD_REQUEST, header_mismatch(problem));
         }
         if !self.offers(method, Era::Modern) {
             return refuse(StatusCode::NOT_FOUND, Answer::unknown_method(method));
