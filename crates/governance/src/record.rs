@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use portcullis_core::{DeclarationVersion, RegistrationEpoch, ServerIdentity, ServerVersion, Timestamp};
+use portcullis_core::{
+    DeclarationVersion, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, Timestamp,
+};
 use portcullis_sandbox::Profile;
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,9 @@ pub enum Transport {
     Http {
         /// Where it listens.
         url: HttpEndpoint,
+        /// SHA-256 of the key its certificate must hold, if the operator pinned one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls_spki_sha256: Option<Sha256Digest>,
     },
 }
 

@@ -157,6 +157,9 @@ pub(crate) struct AddArgs {
     /// Where it listens (http)
     #[arg(long, required_if_eq("transport", "http"))]
     pub(crate) url: Option<String>,
+    /// SHA-256 of the public key its certificate must hold, in hex (https)
+    #[arg(long, value_name = "HEX")]
+    pub(crate) tls_spki: Option<String>,
     /// The version you register; the server must say the same
     #[arg(long)]
     pub(crate) server_version: Option<String>,

@@ -30,6 +30,7 @@ pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
     pub(crate) gateway: GatewaySection,
+    pub(crate) upstream: UpstreamSection,
     pub(crate) access: AccessSection,
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
@@ -55,6 +56,13 @@ pub(crate) struct GatewaySection {
     pub(crate) names: Names,
     /// `Host` values allowed besides the listener's own and loopback ones.
     pub(crate) allowed_hosts: Vec<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct UpstreamSection {
+    /// Certificate authorities that https servers may have besides the machine's own, in PEM form.
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -358,6 +366,7 @@ impl Config {
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
         options.preset = self.policy.preset;
         options.names = self.gateway.names;
+        options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;
         options.gauntlet = self.gauntlet.config()?;
         options.access.mode = self.gauntlet.capability_mode.into();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use portcullis_core::Sha256Digest;
 use portcullis_governance::endpoint::{HttpEndpoint, Pin};
 use portcullis_governance::record::{RegistrationRecord, Transport};
 use portcullis_sandbox::Profile;
@@ -13,7 +14,16 @@ pub enum Endpoint {
     /// A child process of ours.
     Stdio(StdioEndpoint),
     /// Streamable HTTP.
-    Http(HttpEndpoint),
+    Http(Remote),
+}
+
+/// A URL, and the key its server must have, if an operator pinned one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remote {
+    /// Where.
+    pub url: HttpEndpoint,
+    /// SHA-256 of the public key in the server's certificate.
+    pub spki: Option<Sha256Digest>,
 }
 
 /// A program to start.
@@ -45,7 +55,9 @@ impl Endpoint {
                 pins: pins.to_vec(),
                 profile: process.profile.clone(),
             }),
-            Transport::Http { url } => Self::Http(url.clone()),
+            Transport::Http { url, tls_spki_sha256 } => {
+                Self::Http(Remote { url: url.clone(), spki: *tls_spki_sha256 })
+            }
         }
     }
 }

@@ -31,6 +31,8 @@ pub enum UpstreamEvent {
         /// What, in our words.
         reason: String,
     },
+    /// Its certificate is valid, but its key is not the one pinned (MP-FH-009).
+    OtherKey,
     /// It answered something that nobody asked, or the same thing twice (MP-FH-005).
     UnknownId,
     /// It answered after its caller had given up.

@@ -17,12 +17,12 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use portcullis_core::jsonrpc::{Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
-use portcullis_governance::endpoint::HttpEndpoint;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::beside::{Beside, Unanswered};
+use crate::endpoint::Remote;
 use crate::event::{Events, UpstreamEvent};
 use crate::frame::Frames;
 use crate::link::{Answer, ENVELOPE_ALLOWANCE, Exchange, MESSAGE_LIMIT, too_large, within};
@@ -66,13 +66,9 @@ struct Manner {
 }
 
 impl HttpLink {
-    pub(crate) fn open(
-        endpoint: &HttpEndpoint,
-        events: Events,
-        settings: &Settings,
-    ) -> Result<Self, UpstreamError> {
-        let url = endpoint.url();
-        let pool = Pool::new(endpoint, settings.connect_timeout)?;
+    pub(crate) fn open(remote: &Remote, events: Events, settings: &Settings) -> Result<Self, UpstreamError> {
+        let url = remote.url.url();
+        let pool = Pool::new(remote, events.clone(), settings)?;
         let unusable = |_| UpstreamError::unavailable("the URL cannot be put into a request");
         let host = url.host_str().unwrap_or_default();
         let host = url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"));

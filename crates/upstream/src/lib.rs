@@ -16,7 +16,8 @@
 //! | `frame` | the exact bytes of our messages |
 //! | `pending` | who waits for which answer |
 //! | `stdio`, `process`, `last_words` | a child process: lines in, lines out, and its end |
-//! | `http`, `pool`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events; and listening |
+//! | `http`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events; and listening |
+//! | `pool`, `tls` | connections of HTTP/1.1 and 2, to this machine in the clear, to others in private |
 //! | [`event`] | what a server does unasked |
 //! | [`web`] | documents that are not MCP: keys of issuers, metadata |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
@@ -55,11 +56,12 @@ pub mod settings;
 pub mod snapshot;
 mod sse;
 mod stdio;
+mod tls;
 pub mod web;
 
 pub use beside::{Beside, Input, Unanswered, Wants};
 pub use connection::{Connection, Phase, Status, probe_once};
-pub use endpoint::{Endpoint, StdioEndpoint};
+pub use endpoint::{Endpoint, Remote, StdioEndpoint};
 pub use era::Era;
 pub use error::UpstreamError;
 pub use event::UpstreamEvent;

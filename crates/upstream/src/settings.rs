@@ -18,6 +18,8 @@ pub struct Settings {
     pub handshake_timeout: Duration,
     /// How long one page of a list may take.
     pub list_timeout: Duration,
+    /// Certificate authorities besides the machine's own, in PEM form.
+    pub authorities: Option<std::path::PathBuf>,
     /// How long opening a TCP connection may take.
     pub connect_timeout: Duration,
     /// PRO-64: a list counts as complete after this much quiet since the last change...
@@ -45,6 +47,7 @@ impl Default for Settings {
             probe_patience: Duration::from_secs(10),
             handshake_timeout: Duration::from_secs(30),
             list_timeout: Duration::from_secs(30),
+            authorities: None,
             connect_timeout: Duration::from_secs(5),
             settle_quiet: Duration::from_millis(200),
             settle_limit: Duration::from_secs(2),

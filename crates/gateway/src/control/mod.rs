@@ -64,6 +64,8 @@ pub struct GatewayOptions {
     pub gauntlet: GauntletConfig,
     /// How agents name what servers offer.
     pub names: Names,
+    /// Certificate authorities of servers besides the machine's own.
+    pub authorities: Option<PathBuf>,
     /// How agents prove who they are over HTTP.
     pub access: AccessOptions,
     /// Our version, told to clients and servers.
@@ -105,6 +107,7 @@ impl GatewayOptions {
             principal: Principal::agent("local").expect("a plain name"),
             gauntlet: GauntletConfig::default(),
             names: Names::default(),
+            authorities: None,
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
         }

@@ -8,7 +8,7 @@ use portcullis_audit::{Event, EventName, RetentionClass, Role};
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::name::has_visible_character;
 use portcullis_core::{
-    Actor, ApprovalId, ErrorCode, RegistrationEpoch, ServerIdentity, ServerVersion, failpoint,
+    Actor, ApprovalId, ErrorCode, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, failpoint,
 };
 use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
 use portcullis_governance::approval::State as ApprovalState;
@@ -53,6 +53,9 @@ pub enum Target {
     Http {
         /// Where.
         url: String,
+        /// The SHA-256 of the key that its certificate must hold, in hex.
+        #[serde(default)]
+        tls_spki: Option<String>,
     },
 }
 
@@ -391,8 +394,12 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
             };
             (Transport::Stdio { process }, pins, class, None)
         }
-        Target::Http { url } => {
+        Target::Http { url, tls_spki } => {
             let url = HttpEndpoint::parse(url).map_err(invalid("url"))?;
+            let tls_spki_sha256 = tls_spki.as_deref().map(spki_pin).transpose()?;
+            if tls_spki_sha256.is_some() && url.url().scheme() != "https" {
+                return Err(ControlError::field("tls-spki", "only https servers have a key to pin"));
+            }
             // Computed from the URL; the operator cannot choose a better class (SBX-65).
             let (class, reason) = if url.is_loopback() {
                 if asked.attest.is_some() {
@@ -409,7 +416,7 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
                 })?;
                 (Isolation::External, Some(attest))
             };
-            (Transport::Http { url }, Vec::new(), class, reason)
+            (Transport::Http { url, tls_spki_sha256 }, Vec::new(), class, reason)
         }
     };
     if isolation_reason.as_deref().is_some_and(|reason| !has_visible_character(reason)) {
@@ -517,6 +524,15 @@ impl State {
         }
         Ok(())
     }
+}
+
+fn spki_pin(text: &str) -> Result<Sha256Digest, ControlError> {
+    text.parse().map_err(|_| {
+        ControlError::field(
+            "tls-spki",
+            "expected the SHA-256 of the server's public key, 64 hexadecimal digits",
+        )
+    })
 }
 
 fn rejected(rejections: Vec<Rejection>) -> ControlError {

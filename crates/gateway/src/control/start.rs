@@ -74,7 +74,11 @@ impl Gateway {
         let book = Arc::new(Book::default());
         restore_approvals(&store, &book).await?;
         let keys = restore_keys(&store).await?;
-        let settings = Settings { client_version: options.version.clone(), ..Settings::default() };
+        let settings = Settings {
+            client_version: options.version.clone(),
+            authorities: options.authorities.clone(),
+            ..Settings::default()
+        };
         let gauntlet = Gauntlet::new(&options.gauntlet)
             .map_err(|error| ControlError::new(ErrorCode::Validation, error.to_string()))?;
         let gauntlet = Arc::new(gauntlet);

@@ -92,7 +92,7 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
     let declaration = std::fs::read_to_string(&file)
         .map_err(|error| Failure::field("capability-declaration", format!("{}: {error}", file.display())))?;
     let target = match args.transport {
-        TransportKind::Http => Target::Http { url: args.url.unwrap_or_default() },
+        TransportKind::Http => Target::Http { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
         TransportKind::Stdio => {
             let mut command = args.command.into_iter();
             let program = command

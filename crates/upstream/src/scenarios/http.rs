@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
-use portcullis_governance::endpoint::HttpEndpoint;
 use serde_json::{Value, json};
 
-use super::spy::{Ask, Scene, call, event, raw, text};
-use crate::{Endpoint, Era, Settings, UpstreamError, UpstreamEvent};
+use super::spy::{Ask, Scene, at, call, event, raw, text};
+use crate::{Era, Settings, UpstreamError, UpstreamEvent};
 
 fn frames(scene: &Scene, method: &str) -> Vec<Value> {
     scene.log().into_iter().filter(|line| line["method"] == method).collect()
@@ -190,17 +189,13 @@ async fn what_a_server_asks_in_a_stream_is_refused_there() {
 }
 
 #[tokio::test]
-async fn plain_http_goes_to_this_machine_and_https_is_refused_for_now() {
+async fn plain_http_goes_to_this_machine() {
     let scene = Scene::new();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for url in [format!("http://{closed}/mcp"), "https://example.com/mcp".into()] {
-        let endpoint = Endpoint::Http(HttpEndpoint::parse(&url).unwrap());
-        let connection = scene.connection(endpoint, Settings::default());
-        assert!(matches!(connection.ready().await, Err(UpstreamError::Unavailable { .. })), "{url}");
-    }
+    let connection = scene.connection(at(&format!("http://{closed}/mcp")), Settings::default());
+    assert!(matches!(connection.ready().await, Err(UpstreamError::Unavailable { .. })));
     let spy = scene.http_spy("both");
-    let endpoint = Endpoint::Http(HttpEndpoint::parse(&spy.url.replace("127.0.0.1", "localhost")).unwrap());
-    let connection = scene.connection(endpoint, Settings::default());
+    let connection = scene.connection(at(&spy.url.replace("127.0.0.1", "localhost")), Settings::default());
     connection.ready().await.unwrap();
     connection.close().await;
 }

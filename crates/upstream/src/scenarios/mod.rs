@@ -6,3 +6,4 @@ mod http;
 mod lifetime;
 mod spy;
 mod stdio;
+mod tls;

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use tokio::sync::broadcast;
 
 use crate::link::Exchange;
-use crate::{Connection, Endpoint, Live, Settings, StdioEndpoint, UpstreamEvent};
+use crate::{Connection, Endpoint, Live, Remote, Settings, StdioEndpoint, UpstreamEvent};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const PLENTY: usize = 8 * 1024 * 1024;
@@ -117,6 +117,11 @@ impl Scene {
     }
 }
 
+/// A server behind a URL, with no pinned key.
+pub(crate) fn at(url: &str) -> Endpoint {
+    Endpoint::Http(Remote { url: HttpEndpoint::parse(url).unwrap(), spki: None })
+}
+
 pub(crate) struct HttpSpy {
     child: Child,
     pub(crate) url: String,
@@ -124,7 +129,7 @@ pub(crate) struct HttpSpy {
 
 impl HttpSpy {
     pub(crate) fn endpoint(&self) -> Endpoint {
-        Endpoint::Http(HttpEndpoint::parse(&self.url).unwrap())
+        at(&self.url)
     }
 }
 
