@@ -353,7 +353,7 @@ impl Lifecycle {
         let presented = evidence.present(request, entry, decision, &offers);
         let _one_at_a_time = self.asking.lock().await;
         let now = self.clock.now();
-        let asked = self.book.ask(request, proposal.id, offers, decision.policy(), presented.sha256(), now);
+        let asked = self.book.ask(request, proposal.id, offers, &policy, presented.sha256(), now);
         let outcome = |id| json!({"approval_id": id, "outcome": "required"});
         match asked {
             Asked::Joined(id) => {
@@ -449,7 +449,11 @@ impl Lifecycle {
     ) -> Result<(ValidatedPermit, Arc<Live>), ErrorDocument> {
         let path = entry.tool.id().short();
         let record = &entry.server.record;
-        if record.isolation_class == Isolation::UnmanagedLocal && record.isolation_reason.is_none() {
+        let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
+        if record.isolation_class == Isolation::UnmanagedLocal
+            && record.isolation_reason.is_none()
+            && !allowed
+        {
             let message = "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason";
             proposal.trail.note(EventName::McpIsolationFailure, json!({"facility": "unmanaged_local"}));
             let document = ErrorDocument::fault(Fault::Isolation, path, message);

@@ -114,9 +114,9 @@ fn equal_requests_join_and_a_pending_one_expires() {
     // GOV-904
     let gate = Gate::open();
     let ask = |args: &str, now| {
-        let (policy, request) = (fixture::strict(1).version(), gate.request(args));
+        let (policy, request) = (fixture::strict(1), gate.request(args));
         let offers = vec![offer(Scope::Once, 1)];
-        gate.book.ask(&request, ProposalId::new(START), offers, policy, Sha256Digest::ZERO, now)
+        gate.book.ask(&request, ProposalId::new(START), offers, &policy, Sha256Digest::ZERO, now)
     };
     let pending = gate.ask(&gate.request(ARGS), &[offer(Scope::Once, 1)]).approval_id;
     assert!(matches!(ask(ARGS, at(14)), Asked::Joined(id) if id == pending));
@@ -138,18 +138,12 @@ fn the_end_of_an_old_request_does_not_hide_a_newer_one() {
     let gate = Gate::open();
     let request = gate.request(ARGS);
     let old = gate.ask(&request, &[offer(Scope::Once, 1)]).approval_id;
-    gate.wall.advance(PENDING_TTL);
+    gate.wall.advance(crate::approval::PENDING_TTL);
     let new = gate.ask(&request, &[offer(Scope::Once, 1)]).approval_id;
     gate.book.end(&[old], State::Expired);
     let now = gate.clock.now();
-    let asked = gate.book.ask(
-        &request,
-        ProposalId::new(now),
-        vec![],
-        fixture::strict(1).version(),
-        Sha256Digest::ZERO,
-        now,
-    );
+    let asked =
+        gate.book.ask(&request, ProposalId::new(now), vec![], &fixture::strict(1), Sha256Digest::ZERO, now);
     assert!(matches!(asked, Asked::Joined(id) if id == new), "{asked:?}");
 }
 
@@ -170,9 +164,9 @@ fn three_denials_close_together_end_the_asking_for_ten_minutes() {
         gate
     };
     let suppressed = |gate: &Gate, args: &str, now| {
-        let version = fixture::strict(1).version();
+        let policy = fixture::strict(1);
         let request = gate.request(args);
-        match gate.book.ask(&request, ProposalId::new(START), vec![], version, Sha256Digest::ZERO, now) {
+        match gate.book.ask(&request, ProposalId::new(START), vec![], &policy, Sha256Digest::ZERO, now) {
             Asked::Suppressed { until } => Some(until),
             _ => None,
         }

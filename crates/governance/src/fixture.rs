@@ -23,7 +23,7 @@ use crate::declaration::rules::Expectations;
 use crate::declaration::{Declaration, Source};
 use crate::operator::{Method, OperatorProof, Separation};
 use crate::permit::{DEFAULT_TTL, Mint, Permit};
-use crate::policy::{Circumstances, Offer, Policy, Preset};
+use crate::policy::{Bundle, Circumstances, Offer, Policy, Preset};
 use crate::record::{Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport};
 use crate::registry::{ActiveRegistry, Registry, ServerEntry, ServerLive, Trust};
 use crate::request::CanonicalRequest;
@@ -181,7 +181,7 @@ pub(crate) fn entry(declaration: Arc<AcceptedDeclaration>) -> ServerEntry {
 }
 
 pub(crate) fn strict(counter: u64) -> Arc<Policy> {
-    Arc::new(Policy::compile(Preset::Strict, &[], Mode::Local, counter).unwrap())
+    Arc::new(Policy::compile(&Bundle::preset(Preset::Strict), Mode::Local, counter).unwrap())
 }
 
 pub(crate) fn circumstances() -> Circumstances<'static> {
@@ -313,8 +313,8 @@ impl Gate {
     pub(crate) fn ask(&self, request: &CanonicalRequest, offers: &[Offer]) -> Approval {
         let proposal = ProposalId::new(START);
         let (offers, now) = (offers.to_vec(), self.clock.now());
-        let version = self.active.current().policy().version();
-        match self.book.ask(request, proposal, offers, version, Sha256Digest::ZERO, now) {
+        let registry = self.active.current();
+        match self.book.ask(request, proposal, offers, registry.policy(), Sha256Digest::ZERO, now) {
             Asked::New(approval) => {
                 self.book.enter((*approval).clone(), b"{}");
                 *approval

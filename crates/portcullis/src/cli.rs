@@ -16,7 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 )]
 #[command(
     after_help = "Start with `portcullis up`: it runs a gateway with a demo server behind it and shows the first \
-governed call.\n\nExit codes: 0 ok, 1 failure, 2 denied, 3 interrupted or timed out, 5 control plane unavailable, \
+governed call.\n\nExit codes: 0 ok, 1 failure, 2 denied, 3 interrupted or timed out, 4 would be denied, 5 control plane unavailable, \
 6 operator authentication, 7 validation, 8 not found."
 )]
 pub(crate) struct Cli {
@@ -66,6 +66,9 @@ pub(crate) enum Command {
     /// List and decide pending approvals
     #[command(subcommand)]
     Approve(ApproveCommand),
+    /// See, check, apply, roll back and explain the policy
+    #[command(subcommand)]
+    Policy(PolicyCommand),
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),
@@ -261,6 +264,62 @@ pub(crate) enum ApproveCommand {
         #[arg(long)]
         reason: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// Show the policy in force, or an earlier one, and which there were
+    Show {
+        /// An earlier version, by its number
+        version: Option<u64>,
+        /// Print the texts too
+        #[arg(long)]
+        texts: bool,
+    },
+    /// Check a bundle without putting it in force; needs no gateway
+    Validate(BundleArgs),
+    /// Put a bundle in force, at once and for good; permits issued before die
+    #[command(
+        after_help = "Example:\n  portcullis policy validate policies/ && portcullis policy apply policies/ --reason \"no \
+drafts\"\n\nIt stays in force over restarts, until another is applied or [policy] in portcullis.toml is changed."
+    )]
+    Apply {
+        #[command(flatten)]
+        bundle: BundleArgs,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+    /// Put an earlier policy in force again
+    Rollback {
+        /// Its number [default: the one before the current]
+        version: Option<u64>,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+    /// Say what would happen to a call, and which rules would decide; nothing is called
+    #[command(after_help = "Exit codes: 0 it would be allowed or ask, 4 it would be denied.")]
+    Explain {
+        /// The tool: SERVER__TOOL, SERVER/TOOL, or its whole id
+        #[arg(long)]
+        tool: String,
+        /// Its arguments, a JSON object
+        #[arg(long, default_value = "{}")]
+        args: String,
+        /// The agent that would call [default: the one without a key]
+        #[arg(long)]
+        agent: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BundleArgs {
+    /// A folder with `*.cedar` files and perhaps `settings.toml` [default: as configured]
+    pub(crate) dir: Option<PathBuf>,
+    /// The preset beside it: strict, balanced or observe [default: as configured]
+    #[arg(long)]
+    pub(crate) preset: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]

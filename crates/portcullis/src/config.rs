@@ -13,7 +13,7 @@ use portcullis_gauntlet::{
     CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
 };
 use portcullis_governance::declaration::Span;
-use portcullis_governance::policy::{PolicyFile, Preset};
+use portcullis_governance::policy::{Bundle, PolicyFile, Preset};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::Names;
 use serde::Deserialize;
@@ -364,7 +364,6 @@ impl Config {
         let mut options = GatewayOptions::new(home);
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
-        options.preset = self.policy.preset;
         options.names = self.gateway.names;
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;
@@ -385,9 +384,10 @@ impl Config {
             options.segment_bytes = bytes;
         }
         options.audit = self.audit.settings()?;
-        if let Some(dir) = &self.policy.dir {
-            options.policies = read_policies(&beside(file, dir))?;
-        }
+        options.policy = match &self.policy.dir {
+            Some(dir) => read_bundle(self.policy.preset, &beside(file, dir))?,
+            None => Bundle::preset(self.policy.preset),
+        };
         Ok(options)
     }
 
@@ -463,6 +463,19 @@ impl OAuthSection {
 /// Paths in the file are relative to it.
 fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("/")).join(path)
+}
+
+/// A bundle: the `*.cedar` files of a folder, and its `settings.toml` if it has one (GOV-801).
+pub(crate) fn read_bundle(preset: Preset, dir: &Path) -> Result<Bundle, Failure> {
+    let settings = match std::fs::read_to_string(dir.join("settings.toml")) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => {
+            let message = format!("{}: {error}", dir.join("settings.toml").display());
+            return Err(Failure::field("policy.dir", message));
+        }
+    };
+    Ok(Bundle { preset, files: read_policies(dir)?, settings })
 }
 
 pub(crate) fn read_policies(dir: &Path) -> Result<Vec<PolicyFile>, Failure> {

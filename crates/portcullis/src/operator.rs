@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
-use portcullis_gateway::control::{Registration, told_to_stop};
+use portcullis_gateway::control::{Activation, Registration, told_to_stop};
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
-use portcullis_governance::policy::PolicyFile;
+use portcullis_governance::policy::{Bundle, PolicyFile};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -41,6 +41,10 @@ pub(crate) enum Request {
     ApproveShow { id: String },
     ApproveGrant { id: String, scope: Scope, reason: String },
     ApproveDeny { id: String, reason: String },
+    PolicyShow { version: Option<u64> },
+    PolicyApply { bundle: Bundle, reason: String },
+    PolicyRollback { version: Option<u64>, reason: String },
+    PolicyExplain { tool: String, args: String, agent: Option<String> },
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
     KeyRevoke { agent: String, reason: String },
@@ -223,6 +227,16 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         Request::AuditReplay { session: wanted, policies } => {
             json!(control.replay_session(operator, session(wanted)?, policies.clone()).await?)
         }
+        Request::PolicyShow { version } => policy(control, *version).await?,
+        Request::PolicyApply { bundle, reason } => {
+            json!(control.apply_policy(operator, bundle.clone(), reason).await?)
+        }
+        Request::PolicyRollback { version, reason } => {
+            json!(control.roll_back_policy(operator, *version, reason).await?)
+        }
+        Request::PolicyExplain { tool, args, agent } => {
+            json!(control.explain(agent.as_deref(), tool, args)?)
+        }
         Request::KeyCreate { agent, grants, lifetime } => {
             let (key, kept) = control.create_key(operator, agent, grants.clone(), *lifetime).await?;
             let mut created = json!(kept);
@@ -292,6 +306,21 @@ fn show(control: &Control, name: &ServerIdentity) -> Answer {
         Some(upstream) => json!(format!("{:?}", upstream.connection().status().phase).to_lowercase()),
         None => Value::Null,
     };
+    Ok(document)
+}
+
+async fn policy(control: &Control, version: Option<u64>) -> Answer {
+    let history = control.activations().await;
+    let wanted = |activation: &&Activation| version.is_none_or(|n| activation.version.counter == n);
+    let shown = history.iter().rev().find(wanted).ok_or_else(|| {
+        let message = format!("no policy version {} was ever in force", version.unwrap_or_default());
+        Failure::new(ErrorCode::NotFound, message)
+    })?;
+    let mut document = json!(shown);
+    document["bundle"] = json!(shown.bundle);
+    document["in_force"] = json!(history.last().is_some_and(|last| last.version == shown.version));
+    document["policies"] = json!(control.validate_policy(&shown.bundle).await?.ids());
+    document["history"] = json!(history);
     Ok(document)
 }
 

@@ -64,8 +64,8 @@ pub(crate) enum Change<'a> {
     ApprovalState { id: &'a str, state: &'static str },
     /// A call was made with it.
     Used { id: &'a str },
-    /// A policy is in force.
-    Policy { version: &'a str, document: &'a [u8] },
+    /// A policy is in force; the record says who put it there, and why.
+    Policy { version: &'a str, document: &'a [u8], record: &'a Value },
     /// An agent has this key, and no other.
     Key { agent: &'a str, key: &'a Value },
     /// An agent has no key.
@@ -147,7 +147,8 @@ impl<'a> Change<'a> {
                 None => return Ok(None),
             },
             "policy.activated" => {
-                Change::Policy { version: event.text("version")?, document: event.document("policy")? }
+                let (version, document) = (event.text("version")?, event.document("policy")?);
+                Change::Policy { version, document, record: applied.record }
             }
             "credential.stored" | "credential.removed" if event.data["kind"] != "agent_key" => {
                 return Ok(None);

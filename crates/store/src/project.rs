@@ -126,13 +126,17 @@ async fn write(
             return rewrite(transaction, id, |approval| approval["state"] = json!(state)).await;
         }
         Change::Used { id } => return write_uses(transaction, BTreeMap::from([(id, 1)])).await,
-        Change::Policy { version, document } => sqlx::query(
-            "INSERT INTO policy (id, version, document, seq) VALUES (1, ?, ?, ?)
-             ON CONFLICT DO UPDATE SET version = excluded.version, document = excluded.document, seq = excluded.seq",
-        )
-        .bind(version.to_owned())
-        .bind(document.to_vec())
-        .bind(number(seq)),
+        Change::Policy { version, document, record } => {
+            let activation =
+                json!({"actor": record["actor"], "time": record["time"], "data": record["data"]});
+            sqlx::query(
+                "INSERT OR REPLACE INTO policy_activation (seq, version, document, activation) VALUES (?, ?, ?, ?)",
+            )
+            .bind(number(seq))
+            .bind(version.to_owned())
+            .bind(document.to_vec())
+            .bind(activation.to_string())
+        }
         Change::Key { agent, key } => {
             sqlx::query("INSERT OR REPLACE INTO agent_key (agent, key, seq) VALUES (?, ?, ?)")
                 .bind(agent.to_owned())

@@ -57,13 +57,15 @@ pub struct ApprovalRow {
     pub seq: u64,
 }
 
-/// The policy in force.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A policy that was put in force.
+#[derive(Debug, Clone, PartialEq)]
 pub struct PolicyRow {
     /// `<counter>:<sha256>`.
     pub version: String,
     /// The canonical bundle.
     pub document: Vec<u8>,
+    /// Who activated it, when, and what the event says besides: `actor`, `time`, `data`.
+    pub activation: Value,
     /// The record that activated it.
     pub seq: u64,
 }
@@ -121,7 +123,12 @@ impl FromRow<'_, SqliteRow> for ApprovalRow {
 
 impl FromRow<'_, SqliteRow> for PolicyRow {
     fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
-        Ok(Self { version: row.try_get("version")?, document: row.try_get("document")?, seq: seq(row)? })
+        Ok(Self {
+            version: row.try_get("version")?,
+            document: row.try_get("document")?,
+            activation: json(row, "activation")?,
+            seq: seq(row)?,
+        })
     }
 }
 

@@ -14,8 +14,11 @@ use crate::project;
 use crate::rows::{AgentKeyRow, ApprovalRow, DeclarationRow, PolicyRow, ServerRow};
 
 /// Each brings the schema from its index to the next and sets `user_version` itself.
-const MIGRATIONS: [&str; 2] =
-    [include_str!("../migrations/0001_state.sql"), include_str!("../migrations/0002_agent_keys.sql")];
+const MIGRATIONS: [&str; 3] = [
+    include_str!("../migrations/0001_state.sql"),
+    include_str!("../migrations/0002_agent_keys.sql"),
+    include_str!("../migrations/0003_policies.sql"),
+];
 
 /// State, following one audit log.
 #[derive(Debug, Clone)]
@@ -78,8 +81,8 @@ impl Store {
     pub async fn reset(&self) -> Result<(), StoreError> {
         let mut transaction = self.pool.begin().await?;
         sqlx::raw_sql(
-            "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; DELETE FROM policy; \
-             DELETE FROM agent_key;",
+            "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; \
+             DELETE FROM policy_activation; DELETE FROM agent_key;",
         )
         .execute(&mut *transaction)
         .await?;
@@ -105,9 +108,9 @@ impl Store {
         Ok(query.bind(state.map(str::to_owned)).fetch_all(&self.pool).await?)
     }
 
-    /// The policy in force, if one was activated.
-    pub async fn policy(&self) -> Result<Option<PolicyRow>, StoreError> {
-        Ok(sqlx::query_as("SELECT * FROM policy").fetch_optional(&self.pool).await?)
+    /// Every policy that was activated, the one in force last.
+    pub async fn policies(&self) -> Result<Vec<PolicyRow>, StoreError> {
+        Ok(sqlx::query_as("SELECT * FROM policy_activation ORDER BY seq").fetch_all(&self.pool).await?)
     }
 
     /// The keys of agents in force, by name.

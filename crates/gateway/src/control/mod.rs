@@ -5,7 +5,9 @@
 
 mod approvals;
 mod evidence;
+mod explain;
 mod keys;
+mod policy;
 mod registration;
 mod replay;
 mod start;
@@ -21,7 +23,7 @@ use portcullis_core::{Clock, ErrorCode, Principal, ServerIdentity};
 use portcullis_gauntlet::{Gauntlet, GauntletConfig};
 use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
-use portcullis_governance::policy::{Policy, PolicyFile, Preset};
+use portcullis_governance::policy::{Bundle, Policy};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::{Names, Registry, ServerEntry};
 use portcullis_upstream::Settings;
@@ -32,6 +34,8 @@ use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
 pub use evidence::Piece;
+pub use explain::Explanation;
+pub use policy::Activation;
 pub use registration::{Registration, Target, TestReport};
 pub use replay::Replayed;
 pub(crate) use replay::output_schema_sha256;
@@ -44,10 +48,8 @@ pub struct GatewayOptions {
     pub home: PathBuf,
     /// Where it runs.
     pub mode: Mode,
-    /// Which ready-made policy.
-    pub preset: Preset,
-    /// The operator's own policies beside it.
-    pub policies: Vec<PolicyFile>,
+    /// The policy that the configuration names; it is in force unless an operator applied another since.
+    pub policy: Bundle,
     /// How long a call waits for an approval.
     pub approval_wait: Duration,
     /// How long a permit lives.
@@ -97,8 +99,7 @@ impl GatewayOptions {
         Self {
             home: home.into(),
             mode: Mode::Local,
-            preset: Preset::Strict,
-            policies: Vec::new(),
+            policy: Bundle::default(),
             approval_wait: Duration::from_secs(20),
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
@@ -190,6 +191,8 @@ struct State {
     /// The last declaration counter of each identity ever used (GOV-405).
     counters: HashMap<ServerIdentity, u64>,
     policy: Arc<Policy>,
+    /// Every policy that was activated, the one in force last (GOV-801).
+    activations: Vec<Activation>,
     names: Names,
     gauntlet: Arc<Gauntlet>,
 }

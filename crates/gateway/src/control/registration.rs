@@ -19,6 +19,7 @@ use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Rejection, Source};
 use portcullis_governance::endpoint::{HttpEndpoint, pin_artifact, pin_command};
 use portcullis_governance::operator::OperatorProof;
+use portcullis_governance::policy::Settings as PolicySettings;
 use portcullis_governance::record::{
     Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
 };
@@ -29,9 +30,6 @@ use serde_json::{Value, json};
 
 use super::{Control, ControlError, State};
 use crate::upstreams::surface;
-
-/// The highest tier policy assigns by itself (GOV-806).
-const MAX_TIER: u8 = 1;
 
 /// How an operator says a server is reached.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -128,7 +126,11 @@ impl Control {
         asked: Registration,
     ) -> Result<RegistrationRecord, ControlError> {
         let mut checked = check(&asked)?;
-        self.state.lock().await.room_for(&checked.identity)?;
+        {
+            let state = self.state.lock().await;
+            state.room_for(&checked.identity)?;
+            check_surface(state.policy.settings(), &asked)?;
+        }
         let declaration =
             Declaration::parse(&Source { name: &asked.declaration_file, text: &asked.declaration })
                 .map_err(|r| rejected(vec![r]))?;
@@ -149,6 +151,9 @@ impl Control {
 
         let mut state = self.state.lock().await;
         state.room_for(&checked.identity)?;
+        let policy = state.policy.clone();
+        let settings = policy.settings();
+        check_surface(settings, &asked)?;
         let now = self.clock.now();
         let epoch = RegistrationEpoch::new(now);
         let counter = state.counters.get(&checked.identity).copied().unwrap_or(0) + 1;
@@ -168,7 +173,7 @@ impl Control {
             server_version: checked.version,
             surface: asked.surface,
             requested_trust_tier: asked.trust_tier,
-            assigned_trust_tier: asked.trust_tier.min(MAX_TIER),
+            assigned_trust_tier: settings.assigned_tier(&checked.identity, asked.trust_tier),
             justification: one_line(&asked.justification),
             policy_tags: asked.modes,
             isolation_class: checked.isolation,
@@ -432,6 +437,21 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
     })
 }
 
+/// GOV-403 rule 9, GOV-502: a surface that changes only where policy allows one.
+fn check_surface(settings: &PolicySettings, asked: &Registration) -> Result<(), ControlError> {
+    let refused = asked.modes.iter().find(|mode| !settings.allows_dynamic(**mode));
+    match (asked.surface, refused) {
+        (Surface::Dynamic, Some(mode)) => {
+            let message = format!(
+                "policy allows no dynamic surface in mode {}; `[modes] dynamic` in its settings.toml would",
+                mode.as_str()
+            );
+            Err(ControlError::field("surface", message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Derives the cage of a server that is to have one.
 fn confine(checked: &mut Checked, declaration: &Declaration) -> Result<(), ControlError> {
     if let (Isolation::Enforced, Transport::Stdio { process }) = (checked.isolation, &mut checked.transport) {
@@ -498,7 +518,7 @@ pub(super) fn invalidations(ids: &[ApprovalId], reason: &str) -> Vec<Event> {
         .collect()
 }
 
-fn need_reason(reason: &str) -> Result<(), ControlError> {
+pub(super) fn need_reason(reason: &str) -> Result<(), ControlError> {
     if has_visible_character(reason) {
         Ok(())
     } else {

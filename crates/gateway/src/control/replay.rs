@@ -14,7 +14,7 @@ use portcullis_core::{ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
 use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, screen};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::operator::OperatorProof;
-use portcullis_governance::policy::{Circumstances, Policy, PolicyFile, Preset};
+use portcullis_governance::policy::{Bundle, Circumstances, Policy, PolicyFile};
 use portcullis_governance::registry::{Registry, ToolEntry};
 use portcullis_governance::request::CanonicalRequest;
 use serde::Serialize;
@@ -118,9 +118,10 @@ impl Control {
     }
 
     fn hypothetical(&self, files: &[PolicyFile]) -> Result<Policy, ControlError> {
-        let preset: Preset = self.options.preset;
-        let counter = self.world().registry().policy().version().counter;
-        Policy::compile(preset, files, self.options.mode, counter)
+        let world = self.world();
+        let current = world.registry().policy();
+        let bundle = Bundle { files: files.to_vec(), ..current.bundle().clone() };
+        Policy::compile(&bundle, self.options.mode, current.version().counter)
             .map_err(|error| ControlError::field("policy", error.to_string()))
     }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role};
+use portcullis_audit::{AuditLog, Event, EventName, Options};
 use portcullis_core::clock::Governed;
 use portcullis_core::{Actor, Clock, ErrorCode, EventId, PolicyVersion, Secret, ServerIdentity, SystemClock};
 use portcullis_gauntlet::Gauntlet;
@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::policy::{self, Activation};
 use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
@@ -70,7 +71,7 @@ impl Gateway {
         let records = projector::subscribe(&log);
         let store = open_store(&options.home, &log).await?;
         close_what_a_crash_left(&options.home, &log).await?;
-        let policy = activate_policy(&options, &store, &log).await?;
+        let (policy, activations) = policy::at_start(&options, &store, &log).await?;
         let book = Arc::new(Book::default());
         restore_approvals(&store, &book).await?;
         let keys = restore_keys(&store).await?;
@@ -83,7 +84,7 @@ impl Gateway {
             .map_err(|error| ControlError::new(ErrorCode::Validation, error.to_string()))?;
         let gauntlet = Arc::new(gauntlet);
         let (names, checks) = (options.names, gauntlet.clone());
-        let state = restore_servers(&store, policy, names, checks, &log, &settings).await?;
+        let state = restore_servers(&store, (policy, activations), names, checks, &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -261,33 +262,6 @@ async fn close_what_a_crash_left(home: &Path, log: &AuditLog) -> Result<(), Cont
     Ok(())
 }
 
-/// Compiles the configured policy; if it is not the one in force at the last stop, its activation is an event.
-async fn activate_policy(
-    options: &GatewayOptions,
-    store: &Store,
-    log: &AuditLog,
-) -> Result<Arc<Policy>, ControlError> {
-    let last: Option<PolicyVersion> = (store.policy().await)
-        .map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))?
-        .and_then(|row| row.version.parse().ok());
-    let compile = |counter| {
-        Policy::compile(options.preset, &options.policies, options.mode, counter)
-            .map_err(|error| ControlError::field("policy", error.to_string()))
-    };
-    let current = compile(last.map_or(1, |version| version.counter))?;
-    if last == Some(current.version()) {
-        return Ok(Arc::new(current));
-    }
-    let next = compile(last.map_or(1, |version| version.counter + 1))?;
-    portcullis_core::failpoint::pass("policy.before_activate");
-    let activated = Event::new(EventName::PolicyActivated, &Actor::system())
-        .policy(next.version())
-        .data(json!({"preset": options.preset, "version": next.version()}))
-        .evidence(Role::Policy, RetentionClass::Hold, bytes::Bytes::copy_from_slice(next.document()));
-    log.commit(vec![activated]).await?;
-    Ok(Arc::new(next))
-}
-
 async fn restore_approvals(store: &Store, book: &Book) -> Result<(), ControlError> {
     let rows = store
         .approvals(None)
@@ -320,7 +294,7 @@ async fn restore_keys(store: &Store) -> Result<Arc<AgentKeys>, ControlError> {
 
 async fn restore_servers(
     store: &Store,
-    policy: Arc<Policy>,
+    (policy, activations): (Arc<Policy>, Vec<Activation>),
     names: Names,
     gauntlet: Arc<Gauntlet>,
     log: &AuditLog,
@@ -332,6 +306,7 @@ async fn restore_servers(
         upstreams: HashMap::new(),
         counters: HashMap::new(),
         policy,
+        activations,
         names,
         gauntlet,
     };
@@ -383,12 +358,15 @@ impl State {
     /// Takes a registered server in, with a connection that starts nothing yet.
     pub(super) fn add(
         &mut self,
-        record: RegistrationRecord,
+        mut record: RegistrationRecord,
         declaration: Arc<AcceptedDeclaration>,
         log: &AuditLog,
         settings: &Settings,
     ) {
         let identity = record.server_identity.clone();
+        // What policy assigns is what the policy in force assigns, not the one of the day of registration.
+        record.assigned_trust_tier =
+            self.policy.settings().assigned_tier(&identity, record.requested_trust_tier);
         let endpoint = Endpoint::of_transport(&record.transport, &record.artifact_pins);
         let prober = Arc::new(Prober::new(log.clone(), record.server_version.clone()));
         let capabilities = declaration.client_capabilities().clone();

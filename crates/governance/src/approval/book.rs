@@ -4,16 +4,14 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use portcullis_core::{
-    ApprovalId, PolicyVersion, Principal, ProposalId, RegistrationEpoch, ServerIdentity, SessionId,
-    Sha256Digest, Timestamp, ToolId,
+    ApprovalId, Principal, ProposalId, RegistrationEpoch, ServerIdentity, SessionId, Sha256Digest, Timestamp,
+    ToolId,
 };
 use tokio::sync::watch;
 
-use super::{
-    Approval, Asked, DENIAL_WINDOW, DecisionRefused, MAX_DENIALS, OperatorDecision, PENDING_TTL, Scope, State,
-};
+use super::{Approval, Asked, DENIAL_WINDOW, DecisionRefused, MAX_DENIALS, OperatorDecision, Scope, State};
 use crate::operator::OperatorProof;
-use crate::policy::Offer;
+use crate::policy::{Offer, Policy};
 use crate::request::{CANON, CanonicalRequest, Fingerprint};
 
 /// One use of a grant, taken but not yet spent. Given back if dropped.
@@ -170,7 +168,7 @@ impl Book {
         request: &CanonicalRequest,
         proposal: ProposalId,
         offers: Vec<Offer>,
-        policy: PolicyVersion,
+        policy: &Policy,
         presented: Sha256Digest,
         now: Timestamp,
     ) -> Asked {
@@ -193,13 +191,13 @@ impl Book {
             registration_epoch: request.tool().epoch(),
             principal: lineage.principal.clone(),
             session: lineage.session,
-            policy_version: policy,
+            policy_version: policy.version(),
             canon_version: CANON.into(),
             offers,
             scope: None,
             decisions: Vec::new(),
             requested_at: now,
-            expires_at: now.after(PENDING_TTL),
+            expires_at: now.after(policy.settings().pending_ttl()),
             uses_left: 0,
             presented_sha256: presented,
             state: State::Pending,

@@ -5,7 +5,9 @@
 //! `invokeUnattended` (yes: go), and, when an approval is needed or reused, `invoke` with that approval.
 
 mod answers;
+mod bundle;
 mod facts;
+mod settings;
 
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -21,8 +23,10 @@ use crate::record::Mode;
 use crate::request::CanonicalRequest;
 
 use answers::Answer;
+pub use bundle::Bundle;
 use facts::{Action, Inquiry};
 pub use facts::{Circumstances, ToolFacts};
+pub use settings::Settings;
 
 const SCHEMA: &str = include_str!("schema.cedarschema");
 const BASE: &str = include_str!("base.cedar");
@@ -63,7 +67,7 @@ impl Preset {
 }
 
 /// One file of a bundle.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyFile {
     /// Its name, for messages.
     pub name: String,
@@ -90,6 +94,12 @@ pub enum PolicyError {
         /// What the validator says.
         message: String,
     },
+    /// `settings.toml` is not what it should be.
+    #[error("settings.toml: {message}")]
+    Settings {
+        /// What is wrong, with the place.
+        message: String,
+    },
     /// Two policies with one id.
     #[error("{file}: policy id {id:?} is used twice")]
     DuplicateId {
@@ -104,7 +114,9 @@ pub enum PolicyError {
 #[derive(Debug)]
 pub struct Policy {
     version: PolicyVersion,
+    bundle: Bundle,
     document: Vec<u8>,
+    settings: Settings,
     mode: Mode,
     set: PolicySet,
     authorizer: Authorizer,
@@ -165,18 +177,13 @@ pub struct Offer {
 }
 
 impl Policy {
-    /// Compiles a preset with the operator's own files beside it. `counter` rises with every activation.
-    pub fn compile(
-        preset: Preset,
-        files: &[PolicyFile],
-        mode: Mode,
-        counter: u64,
-    ) -> Result<Self, PolicyError> {
-        let preset_file =
-            PolicyFile { name: format!("preset {}", preset.as_str()), text: preset.source().into() };
-        let base = PolicyFile { name: "base policies".into(), text: BASE.into() };
+    /// Compiles a bundle. `counter` rises with every activation.
+    pub fn compile(bundle: &Bundle, mode: Mode, counter: u64) -> Result<Self, PolicyError> {
+        let settings =
+            Settings::parse(&bundle.settings).map_err(|message| PolicyError::Settings { message })?;
+        let texts = bundle.texts();
         let mut set = PolicySet::new();
-        for file in [&base, &preset_file].into_iter().chain(files) {
+        for file in &texts {
             add_file(&mut set, file)?;
         }
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA).expect("the shipped schema is valid");
@@ -185,15 +192,25 @@ impl Policy {
             let file = error.policy_id().to_string();
             return Err(PolicyError::Invalid { file, message: error.to_string() });
         }
-        let texts: Vec<_> = [&base, &preset_file].into_iter().chain(files).collect();
-        let document = portcullis_core::canon::to_jcs(&texts).expect("policy texts are serialisable");
+        let document = bundle.document();
         let version = PolicyVersion { counter, sha256: Sha256Digest::of(&document) };
         // Tags are read by `hasTag` and `getTag` only, and a method's name cannot be written with escapes, as the
         // attribute in `context["c\u{61}ll"]` can.
         let reads_arguments = texts.iter().any(|file| file.text.contains("Tag"));
-        let holds_for_all_calls = files.is_empty();
+        let holds_for_all_calls = bundle.files.is_empty();
         let authorizer = Authorizer::new();
-        Ok(Self { version, document, mode, set, authorizer, reads_arguments, holds_for_all_calls })
+        let bundle = bundle.clone();
+        Ok(Self {
+            version,
+            bundle,
+            document,
+            settings,
+            mode,
+            set,
+            authorizer,
+            reads_arguments,
+            holds_for_all_calls,
+        })
     }
 
     /// `<counter>:<sha256>`.
@@ -204,6 +221,23 @@ impl Policy {
     /// The texts in force: evidence.
     pub fn document(&self) -> &[u8] {
         &self.document
+    }
+
+    /// What was compiled.
+    pub fn bundle(&self) -> &Bundle {
+        &self.bundle
+    }
+
+    /// What it decides besides calls.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The ids of all policies in force, sorted.
+    pub fn ids(&self) -> Vec<String> {
+        let mut ids: Vec<String> = self.set.policies().map(|policy| policy.id().to_string()).collect();
+        ids.sort();
+        ids
     }
 
     /// Where the gateway runs.
@@ -338,26 +372,32 @@ mod tests {
     fn every_preset_validates_against_the_schema() {
         // GOV-802, GOV-805
         for preset in [Preset::Strict, Preset::Balanced, Preset::Observe] {
-            Policy::compile(preset, &[], Mode::Local, 1).unwrap();
+            Policy::compile(&Bundle::preset(preset), Mode::Local, 1).unwrap();
         }
     }
 
     #[test]
     fn a_policy_that_does_not_fit_the_schema_is_refused_with_its_file() {
-        let file = |text: &str| vec![PolicyFile { name: "mine.cedar".into(), text: text.into() }];
-        let compile =
-            |text| Policy::compile(Preset::Strict, &file(text), Mode::Local, 1).map(|_| ()).unwrap_err();
+        let compile = |text: &str| {
+            let bundle = Bundle::default().with("mine.cedar", text);
+            Policy::compile(&bundle, Mode::Local, 1).map(|_| ()).unwrap_err()
+        };
         let syntax = compile("permit (principal, action");
         assert!(matches!(&syntax, PolicyError::Syntax { file, .. } if file == "mine.cedar"), "{syntax}");
         let unknown = compile("permit (principal, action, resource) when { resource.colour == \"red\" };");
         assert!(matches!(&unknown, PolicyError::Invalid { file, .. } if file == "mine.cedar#0"), "{unknown}");
         let twice = compile("@id(\"strict/invoke\") permit (principal, action, resource);");
         assert!(matches!(twice, PolicyError::DuplicateId { .. }), "{twice}");
+        let settings = Bundle { settings: "[tier]\nmax = 9".into(), ..Bundle::default() };
+        let refused = Policy::compile(&settings, Mode::Local, 1).map(|_| ()).unwrap_err();
+        assert!(refused.to_string().starts_with("settings.toml: tier: 9"), "{refused}");
     }
 
     #[test]
     fn the_version_names_the_texts() {
-        let version = |preset, counter| Policy::compile(preset, &[], Mode::Local, counter).unwrap().version();
+        let version = |preset, counter| {
+            Policy::compile(&Bundle::preset(preset), Mode::Local, counter).unwrap().version()
+        };
         assert_eq!(version(Preset::Strict, 1).sha256, version(Preset::Strict, 2).sha256);
         assert_ne!(version(Preset::Strict, 1).sha256, version(Preset::Balanced, 1).sha256);
     }

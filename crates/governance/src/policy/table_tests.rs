@@ -42,8 +42,7 @@ fn facts(tool: &AcceptedTool, trust: Trust, tier: u8, modes: &[Mode]) -> ToolFac
 }
 
 fn with(preset: Preset, mode: Mode, text: &str) -> Policy {
-    let file = PolicyFile { name: "mine.cedar".into(), text: text.into() };
-    Policy::compile(preset, &[file], mode, 1).unwrap()
+    Policy::compile(&Bundle::preset(preset).with("mine.cedar", text), mode, 1).unwrap()
 }
 
 /// One cell of the table, in the words of the table.
@@ -113,7 +112,10 @@ fn every_preset_decides_as_its_table_says() {
     // T-POL-1, GOV-803, GOV-805
     let policies: Vec<_> = [Preset::Strict, Preset::Balanced, Preset::Observe]
         .into_iter()
-        .flat_map(|preset| MODES.map(|mode| (preset, mode, Policy::compile(preset, &[], mode, 1).unwrap())))
+        .flat_map(|preset| {
+            let bundle = Bundle::preset(preset);
+            MODES.map(|mode| (preset, mode, Policy::compile(&bundle, mode, 1).unwrap()))
+        })
         .collect();
     for classes in CLASSES {
         for bound in [true, false] {

@@ -5,6 +5,7 @@ mod audit;
 mod call;
 mod key;
 mod mcp;
+mod policy;
 mod sandbox;
 mod serve;
 mod up;
@@ -69,6 +70,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Serve(args) => serve::run(&context, &args).await,
             Command::Mcp(command) => mcp::run(&context, command).await,
             Command::Approve(command) => approve::run(&context, command).await,
+            Command::Policy(command) => policy::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,

@@ -11,6 +11,7 @@ mod edge;
 mod gauntlet;
 mod invariants;
 mod issuer;
+mod policy;
 mod replay;
 mod restart;
 mod revisions;

@@ -89,7 +89,7 @@ async fn an_unknown_event_changes_nothing_but_the_position() {
     store.apply(&records(&[entry("who.knows", json!({}), &[])], log_id(), 41)).await.unwrap();
     let (position, servers, declarations, approvals, policy) = everything(&store).await;
     assert_eq!(position, Some((log_id(), 41)));
-    assert!(servers.is_empty() && declarations.is_empty() && approvals.is_empty() && policy.is_none());
+    assert!(servers.is_empty() && declarations.is_empty() && approvals.is_empty() && policy.is_empty());
 }
 
 #[tokio::test]

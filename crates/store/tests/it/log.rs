@@ -72,7 +72,7 @@ pub(crate) fn records(entries: &[Entry], log: LogId, from: u64) -> Vec<Applied<'
 
 /// Everything in a store.
 pub(crate) type Everything =
-    (Option<(LogId, u64)>, Vec<ServerRow>, Vec<DeclarationRow>, Vec<ApprovalRow>, Option<PolicyRow>);
+    (Option<(LogId, u64)>, Vec<ServerRow>, Vec<DeclarationRow>, Vec<ApprovalRow>, Vec<PolicyRow>);
 
 pub(crate) async fn everything(store: &Store) -> Everything {
     (
@@ -80,6 +80,6 @@ pub(crate) async fn everything(store: &Store) -> Everything {
         store.servers().await.unwrap(),
         store.declarations().await.unwrap(),
         store.approvals(None).await.unwrap(),
-        store.policy().await.unwrap(),
+        store.policies().await.unwrap(),
     )
 }

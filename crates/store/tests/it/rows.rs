@@ -123,13 +123,18 @@ async fn uses_before_a_decision_in_the_same_batch_are_counted_before_it() {
 }
 
 #[tokio::test]
-async fn the_last_activated_policy_is_in_force() {
+async fn every_activated_policy_is_kept_and_the_last_is_in_force() {
+    // GOV-801
     let activated = |version: &str| {
-        entry("policy.activated", json!({ "version": version }), &[("policy", version.as_bytes())])
+        let data = json!({"version": version, "reason": "tried"});
+        entry("policy.activated", data, &[("policy", version.as_bytes())])
     };
     let (_dir, store) = store_after(&[activated("1:aa"), activated("2:bb")]).await;
-    let policy = store.policy().await.unwrap().unwrap();
-    assert_eq!((policy.version.as_str(), policy.document.as_slice(), policy.seq), ("2:bb", &b"2:bb"[..], 1));
+    let policies = store.policies().await.unwrap();
+    assert_eq!(policies.iter().map(|policy| policy.version.as_str()).collect::<Vec<_>>(), ["1:aa", "2:bb"]);
+    let policy = policies.last().unwrap();
+    assert_eq!((policy.document.as_slice(), policy.seq), (&b"2:bb"[..], 1));
+    assert_eq!(policy.activation["data"]["reason"], "tried");
 }
 
 #[tokio::test]

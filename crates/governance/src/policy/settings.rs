@@ -1,0 +1,142 @@
+//! `settings.toml`: what policy decides that is not a question about one call (GOV-806).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use portcullis_core::ServerIdentity;
+use serde::Deserialize;
+
+use crate::declaration::Span;
+use crate::record::Mode;
+
+/// The whole file. Unknown keys are refused: a setting that is misspelt must not be one that does nothing.
+#[derive(Debug, Clone, PartialEq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    tier: TierSection,
+    modes: ModesSection,
+    isolation: IsolationSection,
+    approvals: ApprovalsSection,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct TierSection {
+    /// The highest tier any server is assigned.
+    max: u8,
+    /// The highest tier of single servers, in place of `max`.
+    servers: BTreeMap<ServerIdentity, u8>,
+}
+
+impl Default for TierSection {
+    fn default() -> Self {
+        Self { max: 1, servers: BTreeMap::new() }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ModesSection {
+    /// The modes in which servers may say that their surface changes (GOV-502).
+    dynamic: Vec<Mode>,
+}
+
+impl Default for ModesSection {
+    fn default() -> Self {
+        Self { dynamic: vec![Mode::Local] }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct IsolationSection {
+    /// Whether a loopback server that we did not start needs no waiver.
+    allow_unmanaged_local: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ApprovalsSection {
+    /// How long a request waits for an operator, 1m to 24h.
+    pending: Span,
+}
+
+impl Default for ApprovalsSection {
+    fn default() -> Self {
+        Self { pending: Span(crate::approval::PENDING_TTL) }
+    }
+}
+
+impl Settings {
+    /// Reads the file's text.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let settings: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+        let tiers = settings.tier.servers.values().chain([&settings.tier.max]);
+        if let Some(tier) = tiers.copied().find(|tier| *tier > 3) {
+            return Err(format!("tier: {tier} is not one; tiers are 0, 1, 2 and 3"));
+        }
+        let pending = settings.approvals.pending.0;
+        if !(Duration::from_secs(60)..=Duration::from_secs(24 * 3600)).contains(&pending) {
+            return Err("approvals.pending: must be 1m to 24h".into());
+        }
+        Ok(settings)
+    }
+
+    /// The tier a server is assigned that asks for `requested`.
+    pub fn assigned_tier(&self, server: &ServerIdentity, requested: u8) -> u8 {
+        requested.min(self.tier.servers.get(server).copied().unwrap_or(self.tier.max))
+    }
+
+    /// Whether a server whose surface changes may be registered for `mode`.
+    pub fn allows_dynamic(&self, mode: Mode) -> bool {
+        self.modes.dynamic.contains(&mode)
+    }
+
+    /// Whether a loopback server that we did not start needs no waiver.
+    pub fn allows_unmanaged_local(&self) -> bool {
+        self.isolation.allow_unmanaged_local
+    }
+
+    /// How long a request waits for an operator.
+    pub fn pending_ttl(&self) -> Duration {
+        self.approvals.pending.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tier_assigned_is_the_lesser_of_asked_and_allowed() {
+        // GOV-806
+        let name = |text: &str| text.parse::<ServerIdentity>().unwrap();
+        let settings = Settings::parse("").unwrap();
+        assert_eq!((0..=3).map(|n| settings.assigned_tier(&name("a"), n)).collect::<Vec<_>>(), [0, 1, 1, 1]);
+        let settings = Settings::parse("[tier]\nmax = 0\n[tier.servers]\nnotes = 3\n").unwrap();
+        assert_eq!(
+            (settings.assigned_tier(&name("a"), 3), settings.assigned_tier(&name("notes"), 2)),
+            (0, 2)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for text in [
+            "[tier]\nmax = 4",
+            "[tier.servers]\nNOTES = 1",
+            "[tiers]\nmax = 1",
+            "[modes]\ndynamic = [\"moon\"]",
+            "[isolation]\nallow_unmanaged = true",
+            "[approvals]\npending = \"1s\"",
+            "tier = ",
+        ] {
+            assert!(Settings::parse(text).is_err(), "{text}");
+        }
+        let settings =
+            Settings::parse("[modes]\ndynamic = [\"team\"]\n[approvals]\npending = \"30m\"").unwrap();
+        assert!(settings.allows_dynamic(Mode::Team) && !settings.allows_dynamic(Mode::Local));
+        assert_eq!(settings.pending_ttl(), Duration::from_secs(1800));
+        assert!(!Settings::default().allows_unmanaged_local());
+    }
+}
