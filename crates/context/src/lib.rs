@@ -1,0 +1,42 @@
+//! What a model sees of a result, and where the rest of it is.
+//!
+//! A server may answer with a megabyte. A model should read the beginning, be told what else there is, and be able to
+//! look at exactly the part it needs. This crate decides what is shown, in short and without ever making it longer.
+//!
+//! | module | the idea |
+//! |---|---|
+//! | [`result`], [`part`] | a result as a server sent it, read where it stands; reading never fails |
+//! | [`envelope`] | [`result_to_envelope`]: a result in short, and what is worth keeping of it |
+//! | [`summary`], [`outline`] | the words of an envelope |
+//! | [`wire`] | an envelope as a model reads it, lean or full |
+//! | [`firewall`] | whether a result is shown as it stands or in short |
+//! | [`projection`] | the paths an operator wants to see instead of a summary |
+//! | [`handle`] | names of artifacts that nobody can guess |
+//!
+//! # Invariants
+//! - What is shown for a result is never larger than the result (B-CTX-10).
+//! - Nothing here follows a link, opens a socket or asks a model.
+//! - No claim of a server hides a part from anybody (CTX-9).
+//!
+//! # Not here
+//! Whether a call may be made or an artifact looked at; sanitising, which happens before.
+
+pub mod envelope;
+pub mod firewall;
+pub mod handle;
+mod lines;
+pub mod outline;
+pub mod part;
+pub mod projection;
+pub mod result;
+pub mod summary;
+mod view;
+pub mod wire;
+
+pub use envelope::result_to_envelope;
+pub use envelope::{ArtifactRef, NewArtifact, Provenance, ResultEnvelope, Source, Stats, Status, Strategy};
+pub use firewall::{About, Cut, Firewall, Kept};
+pub use handle::Handle;
+pub use projection::Keep;
+pub use result::CallToolResult;
+pub use wire::Format;
