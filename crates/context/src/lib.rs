@@ -12,15 +12,20 @@
 //! | [`firewall`] | whether a result is shown as it stands or in short |
 //! | [`projection`] | the paths an operator wants to see instead of a summary |
 //! | [`handle`] | names of artifacts that nobody can guess |
+//! | [`artifacts`] | what is kept, sealed, for whom and how long |
+//! | [`view`] | looking at part of an artifact: lines, matches, pointers, rows with filter, sort and count |
 //!
 //! # Invariants
 //! - What is shown for a result is never larger than the result (B-CTX-10).
 //! - Nothing here follows a link, opens a socket or asks a model.
+//! - Nobody but the principal and session that made a call can open what is kept of its result, nor learn that it is there.
+//! - No selector can make a view panic, take long or show more than fits.
 //! - No claim of a server hides a part from anybody (CTX-9).
 //!
 //! # Not here
 //! Whether a call may be made or an artifact looked at; sanitising, which happens before.
 
+pub mod artifacts;
 pub mod envelope;
 pub mod firewall;
 pub mod handle;
@@ -30,13 +35,15 @@ pub mod part;
 pub mod projection;
 pub mod result;
 pub mod summary;
-mod view;
+pub mod view;
 pub mod wire;
 
+pub use artifacts::{Artifacts, Limits, NotKept, NotThere, Origin, Owner, Record, Sensitivity};
 pub use envelope::result_to_envelope;
 pub use envelope::{ArtifactRef, NewArtifact, Provenance, ResultEnvelope, Source, Stats, Status, Strategy};
 pub use firewall::{About, Cut, Firewall, Kept};
 pub use handle::Handle;
 pub use projection::Keep;
 pub use result::CallToolResult;
+pub use view::{Selector, View, ViewError, view as view_artifact};
 pub use wire::Format;
