@@ -67,7 +67,6 @@ impl<'a> ToolDef<'a> {
 pub(crate) struct Ingested {
     pub(crate) item: SelectableItem,
     pub(crate) parts: IdParts,
-    #[expect(dead_code, reason = "what search looks at")]
     pub(crate) facets: Facets,
     pub(crate) acceptance: u64,
     pub(crate) index: usize,

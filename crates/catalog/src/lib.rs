@@ -12,6 +12,10 @@
 //! | [`signature`] | a tool's arguments in one short line |
 //! | [`snapshot`] | everything at one moment, immutable, the same on every replica |
 //! | [`view`] | who sees what |
+//! | [`search`] | finding items by what somebody wants done |
+//! | [`cards`] | what a model sees of an item, within a budget of tokens |
+//! | [`browse`] | looking around by words or by path; answers whose beginning never changes |
+//! | [`selection`] | letting a model choose, and reading what it chose |
 //!
 //! # Invariants
 //! - Equal definitions give equal bytes: ids, order, digests, whatever the order of servers, pages or keys.
@@ -22,22 +26,30 @@
 //! # Not here
 //! Whether an item may be called: an id addresses and authorises nothing. Files, sockets, clocks.
 
+pub mod browse;
+pub mod cards;
 mod collisions;
 pub mod error;
 mod facets;
 pub mod finding;
+#[cfg(test)]
+mod fixture;
 pub mod id;
 pub mod ingest;
 pub mod item;
 pub mod namespace;
 mod plain_line;
 pub mod schema_check;
+pub mod search;
+pub mod selection;
 mod shape_hash;
 pub mod signature;
 pub mod snapshot;
 pub mod view;
 mod wire_name;
 
+pub use browse::{Answer, BrowseError, BrowseOptions, Ledger, Request};
+pub use cards::{ChoiceCard, Form, make_choice_cards};
 pub use error::CatalogError;
 pub use finding::{Finding, FindingKind};
 pub use id::{IdParts, format_id, parse_id};
@@ -45,5 +57,6 @@ pub use ingest::{ServerCtx, ToolDef, tool_to_selectable};
 pub use item::{Effect, Effects, Kind, SelectableItem, Standing};
 pub use namespace::infer_namespace;
 pub use schema_check::{OnExceeded, SchemaLimits};
-pub use snapshot::{CatalogSnapshot, Counts, NotOne, Source};
+pub use search::{Hit, QueryError, SearchOptions, Synonyms};
+pub use snapshot::{BuildOptions, CatalogSnapshot, Counts, NotOne, Source};
 pub use view::View;

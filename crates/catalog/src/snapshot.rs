@@ -1,14 +1,23 @@
 //! The catalogue at one moment (CAT-50): immutable, the same on every replica, whatever the order of servers or pages.
 
+use std::sync::{Arc, OnceLock};
+
 use portcullis_core::Sha256Digest;
 use portcullis_core::canon::to_jcs;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::cards::Form;
+use crate::cards::render::{Card, card};
 use crate::collisions;
-use crate::finding::Finding;
+use crate::facets::Facets;
+use crate::finding::{Finding, FindingKind};
 use crate::ingest::{Ingested, ServerCtx, ToolDef, ingest};
-use crate::item::{SelectableItem, Standing};
+use crate::item::{Kind, SelectableItem, Standing};
+use crate::search::exact::Names;
+use crate::search::families::Families;
+use crate::search::index::Index;
+use crate::search::{SearchOptions, Synonyms};
 use crate::view::View;
 use crate::wire_name;
 
@@ -21,6 +30,15 @@ pub struct Source<'a> {
     pub definitions: Vec<ToolDef<'a>>,
 }
 
+/// What a snapshot is built with.
+#[derive(Debug, Clone, Default)]
+pub struct BuildOptions {
+    /// Words that stand for one another; the built-in table if none is given.
+    pub synonyms: Option<Arc<Synonyms>>,
+    /// The forms that cards are rendered in at once; others are when they are first asked for.
+    pub forms: Vec<Form>,
+}
+
 /// Everything that can be found, at one moment.
 #[derive(Debug)]
 pub struct CatalogSnapshot {
@@ -31,6 +49,11 @@ pub struct CatalogSnapshot {
     by_base: Vec<u32>,
     findings: Vec<Finding>,
     everything: View,
+    indexes: [Index; 3],
+    families: Families,
+    names: Names,
+    cards: [OnceLock<Vec<Card>>; 3],
+    synonyms: Option<Arc<Synonyms>>,
 }
 
 /// Why a text names no item.
@@ -76,7 +99,7 @@ pub struct Hydrated<'s> {
 
 impl CatalogSnapshot {
     /// Builds a snapshot: a pure function of the definitions.
-    pub fn build(epoch: u64, sources: &[Source<'_>]) -> Self {
+    pub fn build(epoch: u64, sources: &[Source<'_>], options: &BuildOptions) -> Self {
         let mut findings = Vec::new();
         let mut ingested = Vec::new();
         for source in sources {
@@ -87,11 +110,12 @@ impl CatalogSnapshot {
         let mut ingested = collisions::settle(ingested, &mut findings);
         ingested.sort_by(|a, b| a.item.id.cmp(&b.item.id));
         let mut items: Vec<SelectableItem> = Vec::with_capacity(ingested.len());
-        for Ingested { item, .. } in ingested {
+        let mut facets: Vec<Facets> = Vec::with_capacity(ingested.len());
+        for Ingested { item, facets: found, .. } in ingested {
             items.push(item);
+            facets.push(found);
         }
         wire_name::assign(&mut items);
-        findings.sort();
         let sorted_by = |key: fn(&SelectableItem) -> &str| {
             let mut order: Vec<u32> = (0..items.len() as u32).collect();
             order.sort_by_key(|index| key(&items[*index as usize]));
@@ -101,7 +125,90 @@ impl CatalogSnapshot {
         let by_base = sorted_by(|item| &item.base_id);
         let digest = digest(&items);
         let everything = View::of(&items, |_| true);
-        Self { epoch, digest, items, by_wire, by_base, findings, everything }
+        let synonyms = options.synonyms.clone();
+        let table = synonyms.as_deref().unwrap_or_else(|| Synonyms::built_in());
+        let indexes = [Kind::Tool, Kind::Resource, Kind::Prompt].map(|kind| {
+            let listed = items.iter().zip(&facets).enumerate().filter(|(_, (item, _))| item.kind == kind);
+            let listed = listed.filter(|(_, (item, _))| item.is_listed());
+            Index::build(listed.map(|(index, (item, facets))| (index as u32, item, facets)), table)
+        });
+        let (families, names) = (Families::find(&items), Names::new(&items));
+        let mut snapshot = Self {
+            epoch,
+            digest,
+            items,
+            by_wire,
+            by_base,
+            findings,
+            everything,
+            indexes,
+            families,
+            names,
+            cards: Default::default(),
+            synonyms,
+        };
+        snapshot.render(&options.forms);
+        snapshot.findings.sort();
+        snapshot
+    }
+
+    /// Renders cards at once, and tells which are dearer than cards may be.
+    fn render(&mut self, forms: &[Form]) {
+        let mut found = Vec::new();
+        for form in forms {
+            for (item, card) in self.items.iter().zip(self.cards(*form)).filter(|(_, card)| card.over_cap) {
+                found.push(Finding {
+                    server: item.server.clone(),
+                    index: 0,
+                    name: item.name.clone(),
+                    tool_id: Some(item.id.clone()),
+                    kind: FindingKind::CardOverCap,
+                    detail: format!(
+                        "the card has {} bytes and more tokens than cards may have",
+                        card.text.len()
+                    ),
+                });
+            }
+        }
+        self.findings.extend(found);
+    }
+
+    fn cards(&self, form: Form) -> &[Card] {
+        self.cards[form as usize].get_or_init(|| self.items.iter().map(|item| card(item, form)).collect())
+    }
+
+    /// An item's card, without what is counted when asked.
+    pub(crate) fn card(&self, index: usize, form: Form) -> &str {
+        &self.cards(form)[index].text
+    }
+
+    pub(crate) fn index(&self, kind: Kind) -> &Index {
+        &self.indexes[match kind {
+            Kind::Tool | Kind::Internal => 0,
+            Kind::Resource => 1,
+            Kind::Prompt => 2,
+        }]
+    }
+
+    pub(crate) fn families(&self) -> &Families {
+        &self.families
+    }
+
+    pub(crate) fn synonyms(&self) -> &Synonyms {
+        self.synonyms.as_deref().unwrap_or_else(|| Synonyms::built_in())
+    }
+
+    /// The visible items of a kind that are called so.
+    pub(crate) fn named(&self, text: &str, kind: Kind, view: &View) -> Vec<usize> {
+        let named = self.names.find(text, &self.items);
+        named.filter(|index| self.items[*index].kind == kind && view.sees(*index)).collect()
+    }
+
+    /// Visible ids that may have been meant, three at most (CAT-101).
+    pub fn did_you_mean(&self, text: &str, kind: Kind, view: &View) -> Vec<&str> {
+        let options = SearchOptions { kind, top_k: 3, family_max: 1 };
+        let hits = self.search(crate::facets::cut(text, 256), view, options).unwrap_or_default();
+        hits.iter().map(|hit| self.items[hit.index].id.as_str()).collect()
     }
 
     /// Rises with every snapshot of this process.

@@ -21,7 +21,7 @@ fn build(servers: &[&Server]) -> CatalogSnapshot {
             definitions: server.definitions.iter().map(|raw| ToolDef::tool(raw)).collect(),
         })
         .collect();
-    CatalogSnapshot::build(1, &sources)
+    CatalogSnapshot::build(1, &sources, &BuildOptions::default())
 }
 
 fn issue() -> Value {
@@ -191,7 +191,7 @@ fn resources_of_one_id_are_numbered_in_the_order_of_acceptance() {
         },
         definitions: vec![ToolDef { kind: crate::Kind::Resource, ..ToolDef::tool(&raw) }],
     };
-    let snapshot = CatalogSnapshot::build(1, &[source(2), source(1)]);
+    let snapshot = CatalogSnapshot::build(1, &[source(2), source(1)], &BuildOptions::default());
     let first = &snapshot.items()[0];
     assert_eq!((first.server.as_str(), first.id.contains('~')), ("s1", false));
     let second = &snapshot.items()[1];
