@@ -30,7 +30,7 @@ use portcullis_governance::boundary::{
     Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, ValidatedPermit,
 };
 use portcullis_governance::evidence::Evidence;
-use portcullis_governance::notes::{Canonicalized, Determined, Evaluated, Received};
+use portcullis_governance::notes::{Canonicalized, Determined, EnvelopeUsed, Evaluated, Received};
 use portcullis_governance::permit::{Mint, Permit};
 use portcullis_governance::policy::{Authorised, Circumstances, Decision, Verdict};
 use portcullis_governance::record::{Isolation, Transport};
@@ -433,6 +433,11 @@ impl Lifecycle {
     ) -> Permit {
         let permit = self.mint.issue(authorised, &entry.server, &call.session);
         proposal.trail.note_canonical(EventName::PermitIssued, permit.recorded());
+        if let Some(envelope_id) = permit.envelope_id() {
+            proposal
+                .trail
+                .note(EventName::EnvelopeUsed, EnvelopeUsed { envelope_id, permit_id: permit.id() });
+        }
         failpoint::pass("permit.after_issue");
         permit
     }

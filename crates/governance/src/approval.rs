@@ -5,6 +5,7 @@
 //! the intent is durable, and given back if the call ends before that.
 
 mod book;
+mod envelope;
 
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::policy::Offer;
 use crate::request::Fingerprint;
 
 pub use book::{Book, Claim};
+pub use envelope::Envelope;
 
 /// How far one approval reaches.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -167,6 +169,14 @@ pub enum DecisionRefused {
         /// What it is instead.
         state: State,
     },
+    /// There is no grant to take back.
+    #[error("approval {id} is {}, not a grant in force", state.as_str())]
+    NotGranted {
+        /// Which.
+        id: ApprovalId,
+        /// What it is instead.
+        state: State,
+    },
     /// Policy does not offer that scope for this call.
     #[error("scope {} is not offered for this call; offered: {offered}", scope.as_str())]
     NotOffered {
@@ -178,6 +188,9 @@ pub enum DecisionRefused {
     /// One person decides once.
     #[error("{0} has already decided; another operator is needed")]
     SamePerson(String),
+    /// Nobody approves what it asks for itself (GOV-905).
+    #[error("{0} asks for this call; another operator must decide")]
+    OwnRequest(String),
     /// A decision without a visible reason.
     #[error("a decision needs a reason")]
     NoReason,

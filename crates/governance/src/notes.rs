@@ -82,6 +82,15 @@ pub struct Determined {
     pub scope: Option<Scope>,
 }
 
+/// `envelope.used`.
+#[derive(Debug, Serialize)]
+pub struct EnvelopeUsed<'a> {
+    /// Which.
+    pub envelope_id: &'a str,
+    /// The permit that was minted of it.
+    pub permit_id: PermitId,
+}
+
 /// An event that only names a permit: `permit.validated`, `mcp.tool_timeout`, `execution.indeterminate`.
 #[derive(Debug, Serialize)]
 pub struct OfPermit {
@@ -160,6 +169,7 @@ mod tests {
             trust: "untrusted",
         });
         assert_canonical(&Determined { approval_id: None, outcome: "met", scope: Some(Scope::Once) });
+        assert_canonical(&EnvelopeUsed { envelope_id: "env-1", permit_id });
         assert_canonical(&OfPermit { permit_id });
         assert_canonical(&Intent {
             approval_id,

@@ -1,5 +1,7 @@
 //! Proof that an operator, and not an agent, asks (GOV-104, INV-MP-004).
 
+pub mod passphrase;
+
 use portcullis_core::Actor;
 use serde::{Deserialize, Serialize};
 
@@ -9,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Method {
     /// The peer of the operator socket runs under the gateway's own uid (SO_PEERCRED).
     Uid,
+    /// The operator knows its passphrase.
+    Passphrase,
     /// The command holds the writer lock itself: no daemon runs, and the file system says who may.
     Local,
 }

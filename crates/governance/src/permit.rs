@@ -158,7 +158,7 @@ impl Mint {
             checkpoint_epoch: session.checkpoint_epoch(),
             credential_classes: tool.credentials().to_vec(),
             declaration_sha256: tool.id().declaration().sha256,
-            envelope_id: None,
+            envelope_id: claim.as_ref().and_then(Claim::envelope_id),
             exp: now.after(self.ttl),
             issued: now,
             lineage: request.lineage().clone(),
@@ -194,6 +194,11 @@ impl Permit {
     /// The approval it spends, if any.
     pub fn approval_id(&self) -> Option<ApprovalId> {
         self.body.approval_id
+    }
+
+    /// The envelope it is a use of, if any (GOV-1201).
+    pub fn envelope_id(&self) -> Option<&str> {
+        self.body.envelope_id.as_deref()
     }
 
     /// What is recorded of it: everything but the MAC.

@@ -38,6 +38,12 @@ pub(crate) struct Global {
     /// How results are printed
     #[arg(long, global = true, value_enum, default_value_t = Format::Text, help_heading = "Global options")]
     pub(crate) output: Format,
+    /// Who you are as an operator [default: your login name]
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Global options")]
+    pub(crate) operator: Option<String>,
+    /// Read your passphrase from this file descriptor instead of the terminal
+    #[arg(long, global = true, value_name = "N", help_heading = "Global options")]
+    pub(crate) passphrase_fd: Option<i32>,
     /// Print nothing but results and errors
     #[arg(long, short, global = true, help_heading = "Global options")]
     pub(crate) quiet: bool,
@@ -66,6 +72,12 @@ pub(crate) enum Command {
     /// List and decide pending approvals
     #[command(subcommand)]
     Approve(ApproveCommand),
+    /// List and take back what operators granted
+    #[command(subcommand)]
+    Grants(GrantsCommand),
+    /// Enrol, list and remove operators with passphrases
+    #[command(subcommand)]
+    Operator(OperatorCommand),
     /// See, check, apply, roll back and explain the policy
     #[command(subcommand)]
     Policy(PolicyCommand),
@@ -256,10 +268,58 @@ pub(crate) enum ApproveCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Show what waits for an approval as it comes, and decide it
+    ///
+    /// On a terminal each request is shown and asked about. Otherwise each is a line, and so is what became of it.
+    Watch {
+        /// Stop when nothing waits any more
+        #[arg(long)]
+        until_empty: bool,
+    },
     /// Deny a pending approval
     Deny {
         /// The approval
         id: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GrantsCommand {
+    /// List the grants in force: what may be called without asking again
+    List,
+    /// Take a grant back; permits issued under it die
+    Revoke {
+        /// The approval behind it
+        id: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OperatorCommand {
+    /// Enrol an operator, or give one another passphrase
+    #[command(
+        after_help = "The new passphrase is asked for on the terminal, or read from --new-passphrase-fd. The first \
+operator is enrolled by the user the gateway runs as; later ones by an operator."
+    )]
+    Enrol {
+        /// The operator's name, by which records know it
+        name: String,
+        /// Read the new passphrase from this file descriptor
+        #[arg(long, value_name = "N")]
+        new_passphrase_fd: Option<i32>,
+    },
+    /// List the enrolled operators
+    List,
+    /// Remove an operator
+    Remove {
+        /// The operator's name
+        name: String,
         /// Why
         #[arg(long)]
         reason: String,

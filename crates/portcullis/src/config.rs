@@ -13,6 +13,7 @@ use portcullis_gauntlet::{
     CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
 };
 use portcullis_governance::declaration::Span;
+use portcullis_governance::operator::Method;
 use portcullis_governance::policy::{Bundle, PolicyFile, Preset};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::Names;
@@ -34,6 +35,7 @@ pub(crate) struct Config {
     pub(crate) access: AccessSection,
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
+    pub(crate) operator: OperatorSection,
     pub(crate) permits: PermitsSection,
     pub(crate) audit: AuditSection,
     pub(crate) gauntlet: GauntletSection,
@@ -115,6 +117,40 @@ pub(crate) struct PolicySection {
 pub(crate) struct ApprovalsSection {
     /// How long a call waits for an operator.
     pub(crate) wait: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct OperatorSection {
+    /// How operators prove who they are: uid, passphrase [default: uid in mode local, passphrase elsewhere].
+    pub(crate) auth: Option<Vec<OperatorMethod>>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum OperatorMethod {
+    /// The user the gateway runs as is its operator.
+    Uid,
+    /// Operators are enrolled, and know a passphrase.
+    Passphrase,
+}
+
+impl OperatorSection {
+    fn methods(&self, mode: Mode) -> Result<Vec<Method>, Failure> {
+        let word = |method: &OperatorMethod| match method {
+            OperatorMethod::Uid => Method::Uid,
+            OperatorMethod::Passphrase => Method::Passphrase,
+        };
+        match (self.auth.as_deref(), mode) {
+            (Some([]), _) => {
+                Err(Failure::field("operator.auth", "operator.auth must name uid or passphrase"))
+            }
+            (Some(methods), _) => Ok(methods.iter().map(word).collect()),
+            // GOV-105: only on one person's machine may agents share the operator's user.
+            (None, Mode::Local) => Ok(vec![Method::Uid]),
+            (None, _) => Ok(vec![Method::Passphrase]),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -364,6 +400,7 @@ impl Config {
         let mut options = GatewayOptions::new(home);
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
+        options.operator_methods = self.operator.methods(options.mode)?;
         options.names = self.gateway.names;
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;

@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod failure;
 mod home;
+mod identity;
 mod mcp_client;
 mod operator;
 mod output;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
-use portcullis_gateway::control::{Activation, Registration, told_to_stop};
+use portcullis_gateway::control::{Activation, Claimant, Registration, told_to_stop};
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::home;
+use crate::identity::{Credential, Passphrase};
 
 /// Longest request: a declaration may be 16 MiB.
 const MAX_REQUEST: u64 = 20 << 20;
@@ -45,6 +46,11 @@ pub(crate) enum Request {
     PolicyApply { bundle: Bundle, reason: String },
     PolicyRollback { version: Option<u64>, reason: String },
     PolicyExplain { tool: String, args: String, agent: Option<String> },
+    GrantsList,
+    GrantsRevoke { id: String, reason: String },
+    OperatorEnrol { name: String, passphrase: Passphrase },
+    OperatorList,
+    OperatorRemove { name: String, reason: String },
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
     KeyRevoke { agent: String, reason: String },
@@ -55,6 +61,33 @@ pub(crate) enum Request {
     AuditHold { key: String, held: bool, reason: String },
     AuditCassette { out: PathBuf, session: Option<String> },
     AuditReplay { session: String, policies: Option<Vec<PolicyFile>> },
+}
+
+impl Request {
+    /// Whether it needs an operator's credential: everything that changes something, or opens evidence (GOV-104).
+    pub(crate) fn changes_something(&self) -> bool {
+        !matches!(
+            self,
+            Request::McpList
+                | Request::McpShow { .. }
+                | Request::McpTest { .. }
+                | Request::ApproveList { .. }
+                | Request::ApproveShow { .. }
+                | Request::GrantsList
+                | Request::OperatorList
+                | Request::PolicyShow { .. }
+                | Request::PolicyExplain { .. }
+                | Request::KeyList
+                | Request::AuditKeys
+        )
+    }
+}
+
+/// What goes over the socket: a request, and who asks.
+#[derive(Debug, Serialize, Deserialize)]
+struct Letter {
+    credential: Option<Credential>,
+    request: Request,
 }
 
 type Answer = Result<Value, Failure>;
@@ -81,12 +114,11 @@ impl Channel {
     }
 
     /// Asks for one thing.
-    pub(crate) async fn ask(self, request: &Request) -> Answer {
+    pub(crate) async fn ask(self, request: &Request, credential: Option<Credential>) -> Answer {
         match self {
-            Channel::Running(stream) => exchange(stream, request).await,
+            Channel::Running(stream) => exchange(stream, request, credential).await,
             Channel::Own(gateway) => {
-                let proof = OperatorProof::authenticated(user_name(), Method::Local, Separation::SameUid);
-                let answer = perform(&gateway.control, &proof, request).await;
+                let answer = authorised(&gateway.control, Method::Local, request, credential).await;
                 gateway.finish().await;
                 answer
             }
@@ -99,10 +131,10 @@ pub(crate) async fn running(home: &Path) -> Option<UnixStream> {
     UnixStream::connect(home::operator_socket(home)).await.ok()
 }
 
-async fn exchange(mut stream: UnixStream, request: &Request) -> Answer {
+async fn exchange(mut stream: UnixStream, request: &Request, credential: Option<Credential>) -> Answer {
     let lost = |error: std::io::Error| Failure::unavailable(format!("the gateway went away: {error}"));
-    let mut line =
-        serde_json::to_vec(request).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    let mut line = serde_json::to_vec(&json!({"credential": credential, "request": request}))
+        .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
     line.push(b'\n');
     stream.write_all(&line).await.map_err(lost)?;
     let mut reply = String::new();
@@ -135,9 +167,8 @@ async fn serve_one(control: Arc<Control>, stream: UnixStream) -> Option<()> {
     let answer: Answer = if peer.uid() == rustix::process::geteuid().as_raw() {
         let mut line = String::new();
         BufReader::new(read.take(MAX_REQUEST)).read_line(&mut line).await.ok()?;
-        let proof = OperatorProof::authenticated(user_name(), Method::Uid, Separation::SameUid);
-        match serde_json::from_str(&line) {
-            Ok(request) => perform(&control, &proof, &request).await,
+        match serde_json::from_str::<Letter>(&line) {
+            Ok(letter) => authorised(&control, Method::Uid, &letter.request, letter.credential).await,
             Err(error) => {
                 Err(Failure::new(ErrorCode::Validation, format!("not an operator request: {error}")))
             }
@@ -162,6 +193,23 @@ pub(crate) fn user_name() -> String {
         line.split(':').next().map(ToOwned::to_owned)
     });
     name.unwrap_or_else(|| format!("uid-{uid}"))
+}
+
+/// Carries out one request, if who asks may.
+async fn authorised(
+    control: &Control,
+    channel: Method,
+    request: &Request,
+    credential: Option<Credential>,
+) -> Answer {
+    let proof = if request.changes_something() {
+        let credential = credential.map(Credential::into_parts);
+        let claimant = Claimant { channel, user: user_name(), credential };
+        control.authenticate(claimant, matches!(request, Request::OperatorEnrol { .. })).await?
+    } else {
+        OperatorProof::authenticated(user_name(), channel, Separation::SameUid)
+    };
+    perform(control, &proof, request).await
 }
 
 /// Carries out one request.
@@ -226,6 +274,20 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         }
         Request::AuditReplay { session: wanted, policies } => {
             json!(control.replay_session(operator, session(wanted)?, policies.clone()).await?)
+        }
+        Request::GrantsList => {
+            Value::Array(control.approvals(Some(State::Approved)).iter().map(granted).collect())
+        }
+        Request::GrantsRevoke { id, reason } => {
+            granted(&control.revoke(operator, approval(id)?, reason).await?)
+        }
+        Request::OperatorEnrol { name, passphrase } => {
+            json!(control.enrol(operator, name, passphrase.secret()).await?)
+        }
+        Request::OperatorList => json!(control.operators()),
+        Request::OperatorRemove { name, reason } => {
+            control.remove_operator(operator, name, reason).await?;
+            json!({"name": name, "state": "removed"})
         }
         Request::PolicyShow { version } => policy(control, *version).await?,
         Request::PolicyApply { bundle, reason } => {
@@ -322,6 +384,13 @@ async fn policy(control: &Control, version: Option<u64>) -> Answer {
     document["policies"] = json!(control.validate_policy(&shown.bundle).await?.ids());
     document["history"] = json!(history);
     Ok(document)
+}
+
+/// A grant with its envelope, if it is a wide one (GOV-1201).
+fn granted(approval: &Approval) -> Value {
+    let mut row = approval_row(approval);
+    row["envelope"] = json!(approval.envelope());
+    row
 }
 
 fn approval_row(approval: &Approval) -> Value {

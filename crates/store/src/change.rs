@@ -42,6 +42,8 @@ pub fn is_state_event(name: &str) -> bool {
             | "policy.activated"
             | "credential.stored"
             | "credential.removed"
+            | "operator.enrolled"
+            | "operator.removed"
     )
 }
 
@@ -70,6 +72,10 @@ pub(crate) enum Change<'a> {
     Key { agent: &'a str, key: &'a Value },
     /// An agent has no key.
     NoKey { agent: &'a str },
+    /// An operator is enrolled, as this says.
+    Operator { name: &'a str, operator: &'a Value },
+    /// An operator is none any more.
+    NoOperator { name: &'a str },
 }
 
 /// An operator's decision, and what the approval is after it.
@@ -158,6 +164,11 @@ impl<'a> Change<'a> {
                 Change::Key { agent: event.text_of(key, "agent")?, key }
             }
             "credential.removed" => Change::NoKey { agent: event.text("agent")? },
+            "operator.enrolled" => {
+                let operator = event.object("operator")?;
+                Change::Operator { name: event.text_of(operator, "name")?, operator }
+            }
+            "operator.removed" => Change::NoOperator { name: event.text("operator")? },
             _ => return Ok(None),
         };
         Ok(Some(change))
@@ -233,6 +244,8 @@ mod tests {
             "approval.revoked",
             "approval.invalidated",
             "policy.activated",
+            "operator.enrolled",
+            "operator.removed",
         ];
         for name in names {
             assert!(is_state_event(name), "{name}");

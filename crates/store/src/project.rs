@@ -143,6 +143,15 @@ async fn write(
                 .bind(key.to_string())
                 .bind(number(seq))
         }
+        Change::Operator { name, operator } => {
+            sqlx::query("INSERT OR REPLACE INTO operator (name, operator, seq) VALUES (?, ?, ?)")
+                .bind(name.to_owned())
+                .bind(operator.to_string())
+                .bind(number(seq))
+        }
+        Change::NoOperator { name } => {
+            sqlx::query("DELETE FROM operator WHERE name = ?").bind(name.to_owned())
+        }
         Change::NoKey { agent } => {
             sqlx::query("DELETE FROM agent_key WHERE agent = ?").bind(agent.to_owned())
         }

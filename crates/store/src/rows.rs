@@ -81,6 +81,23 @@ pub struct AgentKeyRow {
     pub seq: u64,
 }
 
+/// An operator who proves with a passphrase who it is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OperatorRow {
+    /// The operator's name.
+    pub name: String,
+    /// What was recorded.
+    pub operator: Value,
+    /// The record that did.
+    pub seq: u64,
+}
+
+impl FromRow<'_, SqliteRow> for OperatorRow {
+    fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
+        Ok(Self { name: row.try_get("name")?, operator: json(row, "operator")?, seq: seq(row)? })
+    }
+}
+
 impl FromRow<'_, SqliteRow> for ServerRow {
     fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
         Ok(Self {

@@ -11,13 +11,14 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use crate::change::Applied;
 use crate::error::StoreError;
 use crate::project;
-use crate::rows::{AgentKeyRow, ApprovalRow, DeclarationRow, PolicyRow, ServerRow};
+use crate::rows::{AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
 
 /// Each brings the schema from its index to the next and sets `user_version` itself.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     include_str!("../migrations/0001_state.sql"),
     include_str!("../migrations/0002_agent_keys.sql"),
     include_str!("../migrations/0003_policies.sql"),
+    include_str!("../migrations/0004_operators.sql"),
 ];
 
 /// State, following one audit log.
@@ -82,7 +83,7 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         sqlx::raw_sql(
             "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; \
-             DELETE FROM policy_activation; DELETE FROM agent_key;",
+             DELETE FROM policy_activation; DELETE FROM agent_key; DELETE FROM operator;",
         )
         .execute(&mut *transaction)
         .await?;
@@ -116,6 +117,11 @@ impl Store {
     /// The keys of agents in force, by name.
     pub async fn agent_keys(&self) -> Result<Vec<AgentKeyRow>, StoreError> {
         Ok(sqlx::query_as("SELECT * FROM agent_key ORDER BY agent").fetch_all(&self.pool).await?)
+    }
+
+    /// The enrolled operators, by name.
+    pub async fn operators(&self) -> Result<Vec<OperatorRow>, StoreError> {
+        Ok(sqlx::query_as("SELECT * FROM operator ORDER BY name").fetch_all(&self.pool).await?)
     }
 
     /// Lets go of the file. Dropping the last handle does it too, but later.

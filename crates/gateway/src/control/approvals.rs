@@ -1,11 +1,13 @@
 //! Approvals, decided by operators (GOV §9).
 
 use portcullis_audit::{Event, EventName};
+use portcullis_core::error::one_line;
 use portcullis_core::{ApprovalId, ErrorCode, failpoint};
 use portcullis_governance::approval::{Approval, DecisionRefused, Scope, State};
 use portcullis_governance::operator::OperatorProof;
 use serde_json::json;
 
+use super::registration::need_reason;
 use super::{Control, ControlError};
 
 impl Control {
@@ -51,6 +53,28 @@ impl Control {
         self.record(operator, decided).await
     }
 
+    /// Takes a grant back. Permits that were issued under it die; what is under way is flagged by its result.
+    pub async fn revoke(
+        &self,
+        operator: &OperatorProof,
+        id: ApprovalId,
+        reason: &str,
+    ) -> Result<Approval, ControlError> {
+        need_reason(reason)?;
+        let _one_at_a_time = self.state.lock().await;
+        let mut approval = self.book.grant_in_force(id).map_err(refused)?;
+        let data = json!({"approval_id": id, "reason": one_line(reason)});
+        let mut events = vec![Event::new(EventName::ApprovalRevoked, &operator.actor()).data(data)];
+        events.extend(approval.envelope().map(|envelope| {
+            let data = json!({"envelope_id": envelope.envelope_id, "reason": "revoked"});
+            Event::new(EventName::EnvelopeInvalidated, &operator.actor()).data(data)
+        }));
+        self.log.commit(events).await?;
+        self.book.end(&[id], State::Revoked);
+        approval.state = State::Revoked;
+        Ok(approval)
+    }
+
     /// Step 6: bound to the tool id with its declaration version, durable before it counts.
     async fn record(&self, operator: &OperatorProof, decided: Approval) -> Result<Approval, ControlError> {
         let last = decided.decisions.last();
@@ -74,7 +98,16 @@ impl Control {
             .policy(decided.policy_version)
             .data(data);
         failpoint::pass("approval.before_record");
-        self.log.commit(vec![event]).await?;
+        let mut events = vec![event];
+        // GOV-1201: a wide approval has a record of what it covers.
+        events.extend(decided.envelope().filter(|_| decided.state == State::Approved).map(|envelope| {
+            Event::new(EventName::EnvelopeCreated, &operator.actor())
+                .session(decided.session)
+                .tool(&decided.tool_id)
+                .epoch(decided.registration_epoch)
+                .data(json!({"envelope": envelope}))
+        }));
+        self.log.commit(events).await?;
         self.book.apply(decided.clone());
         Ok(decided)
     }
@@ -83,7 +116,10 @@ impl Control {
 fn refused(error: DecisionRefused) -> ControlError {
     let (code, field) = match &error {
         DecisionRefused::Unknown(_) => (ErrorCode::NotFound, None),
-        DecisionRefused::NotPending { .. } | DecisionRefused::SamePerson(_) => (ErrorCode::Conflict, None),
+        DecisionRefused::NotPending { .. }
+        | DecisionRefused::NotGranted { .. }
+        | DecisionRefused::SamePerson(_)
+        | DecisionRefused::OwnRequest(_) => (ErrorCode::Conflict, None),
         DecisionRefused::NotOffered { .. } => (ErrorCode::Validation, Some("scope")),
         DecisionRefused::NoReason => (ErrorCode::Validation, Some("reason")),
     };

@@ -7,6 +7,7 @@ mod approvals;
 mod evidence;
 mod explain;
 mod keys;
+mod operators;
 mod policy;
 mod registration;
 mod replay;
@@ -23,6 +24,7 @@ use portcullis_core::{Clock, ErrorCode, Principal, ServerIdentity};
 use portcullis_gauntlet::{Gauntlet, GauntletConfig};
 use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
+use portcullis_governance::operator::Method;
 use portcullis_governance::policy::{Bundle, Policy};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::{Names, Registry, ServerEntry};
@@ -35,6 +37,7 @@ use crate::world::{World, WorldCell};
 
 pub use evidence::Piece;
 pub use explain::Explanation;
+pub use operators::{Claimant, Enrolled};
 pub use policy::Activation;
 pub use registration::{Registration, Target, TestReport};
 pub use replay::Replayed;
@@ -50,6 +53,8 @@ pub struct GatewayOptions {
     pub mode: Mode,
     /// The policy that the configuration names; it is in force unless an operator applied another since.
     pub policy: Bundle,
+    /// How operators prove who they are (GOV-104).
+    pub operator_methods: Vec<Method>,
     /// How long a call waits for an approval.
     pub approval_wait: Duration,
     /// How long a permit lives.
@@ -100,6 +105,7 @@ impl GatewayOptions {
             home: home.into(),
             mode: Mode::Local,
             policy: Bundle::default(),
+            operator_methods: vec![Method::Uid],
             approval_wait: Duration::from_secs(20),
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
@@ -176,6 +182,7 @@ pub struct Control {
     clock: Arc<dyn Clock>,
     book: Arc<Book>,
     keys: Arc<AgentKeys>,
+    operators: operators::Operators,
     world: Arc<WorldCell>,
     options: GatewayOptions,
     settings: Settings,

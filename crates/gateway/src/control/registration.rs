@@ -272,7 +272,7 @@ impl Control {
             .epoch(entry.epoch())
             .data(json!({"reason": one_line(reason), "server": name}));
         let mut events = vec![removed];
-        events.extend(invalidations(&ended, "removed"));
+        events.extend(self.invalidations(&ended, "removed"));
         self.log.commit(events).await?;
         entry.live.halt();
         self.book.end(&ended, ApprovalState::Invalidated);
@@ -314,7 +314,7 @@ impl Control {
         }
         let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
         events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));
-        events.extend(invalidations(&ended, "halt"));
+        events.extend(self.invalidations(&ended, "halt"));
         self.log.commit(events).await?;
         self.book.end(&ended, ApprovalState::Invalidated);
         let mut record = (*entry.record).clone();
@@ -353,6 +353,22 @@ impl Control {
         }
         self.world.swap(state.world());
         Ok(())
+    }
+}
+
+impl Control {
+    /// The events of approvals that end, and of their envelopes.
+    pub(super) fn invalidations(&self, ids: &[ApprovalId], reason: &str) -> Vec<Event> {
+        let mut events = Vec::new();
+        for id in ids {
+            let data = json!({"approval_id": id, "reason": reason});
+            events.push(Event::new(EventName::ApprovalInvalidated, &Actor::system()).data(data));
+            if let Some(envelope) = self.book.get(*id).and_then(|approval| approval.envelope()) {
+                let data = json!({"envelope_id": envelope.envelope_id, "reason": reason});
+                events.push(Event::new(EventName::EnvelopeInvalidated, &Actor::system()).data(data));
+            }
+        }
+        events
     }
 }
 
@@ -507,15 +523,6 @@ fn registration_events(
         .evidence(Role::Declaration, RetentionClass::Hold, Bytes::copy_from_slice(accepted.document()))
         .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe));
     vec![submitted, registered, accepted]
-}
-
-pub(super) fn invalidations(ids: &[ApprovalId], reason: &str) -> Vec<Event> {
-    (ids.iter())
-        .map(|id| {
-            Event::new(EventName::ApprovalInvalidated, &Actor::system())
-                .data(json!({"approval_id": id, "reason": reason}))
-        })
-        .collect()
 }
 
 pub(super) fn need_reason(reason: &str) -> Result<(), ControlError> {

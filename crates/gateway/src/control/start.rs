@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::operators::Operators;
 use super::policy::{self, Activation};
 use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
@@ -75,6 +76,7 @@ impl Gateway {
         let book = Arc::new(Book::default());
         restore_approvals(&store, &book).await?;
         let keys = restore_keys(&store).await?;
+        let operators = restore_operators(&store, &options.home).await?;
         let settings = Settings {
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
@@ -131,6 +133,7 @@ impl Gateway {
             clock,
             book,
             keys,
+            operators,
             world,
             options,
             settings,
@@ -290,6 +293,17 @@ async fn restore_keys(store: &Store) -> Result<Arc<AgentKeys>, ControlError> {
         }
     }
     Ok(Arc::new(keys))
+}
+
+async fn restore_operators(store: &Store, home: &Path) -> Result<Operators, ControlError> {
+    let internal = |what: String| ControlError::new(ErrorCode::Internal, what);
+    let operators = Operators::default();
+    for row in store.operators().await.map_err(|error| internal(error.to_string()))? {
+        let enrolled = serde_json::from_value(row.operator)
+            .map_err(|error| internal(format!("a recorded operator cannot be read: {error}")))?;
+        operators.restore(home, enrolled);
+    }
+    Ok(operators)
 }
 
 async fn restore_servers(

@@ -168,9 +168,15 @@ impl Control {
         if due.is_empty() {
             return;
         }
-        let event =
-            |id| Event::new(EventName::ApprovalExpired, &Actor::system()).data(json!({"approval_id": id}));
-        if self.log.commit(due.iter().map(event).collect()).await.is_ok() {
+        let system = Actor::system();
+        let expired = |id| Event::new(EventName::ApprovalExpired, &system).data(json!({"approval_id": id}));
+        let envelope = |id| {
+            let envelope = self.book.get(id)?.envelope()?.envelope_id;
+            Some(Event::new(EventName::EnvelopeExpired, &system).data(json!({"envelope_id": envelope})))
+        };
+        let mut events: Vec<_> = due.iter().copied().map(expired).collect();
+        events.extend(due.iter().copied().filter_map(envelope));
+        if self.log.commit(events).await.is_ok() {
             self.book.end(&due, ApprovalState::Expired);
         }
     }

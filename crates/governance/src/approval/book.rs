@@ -35,6 +35,11 @@ impl Claim {
         self.scope
     }
 
+    /// The envelope the use is taken from, if the approval is a wide one (GOV-1201).
+    pub(crate) fn envelope_id(&self) -> Option<String> {
+        (self.scope != Scope::Once).then(|| super::envelope::id_of(self.approval))
+    }
+
     /// How many operators stand behind it.
     pub fn approvers(&self) -> u32 {
         self.approvers
@@ -313,6 +318,9 @@ impl Book {
         if state != State::Pending {
             return Err(DecisionRefused::NotPending { id, state });
         }
+        if approval.principal.name() == operator.name() {
+            return Err(DecisionRefused::OwnRequest(operator.name().to_owned()));
+        }
         if approval.decisions.iter().any(|decision| decision.by == operator.name()) {
             return Err(DecisionRefused::SamePerson(operator.name().to_owned()));
         }
@@ -363,6 +371,15 @@ impl Book {
             matches!(approval.state, State::Pending | State::Approved) && approval.expires_at <= now
         });
         due.map(|approval| approval.approval_id).collect()
+    }
+
+    /// A grant that is in force, for the caller to record as revoked and then [`end`](Book::end).
+    pub fn grant_in_force(&self, id: ApprovalId) -> Result<Approval, DecisionRefused> {
+        let approval = self.get(id).ok_or(DecisionRefused::Unknown(id))?;
+        match approval.state {
+            State::Approved => Ok(approval),
+            state => Err(DecisionRefused::NotGranted { id, state }),
+        }
     }
 
     /// The live approvals of one registration (GOV-906), for the caller to record as invalidated.

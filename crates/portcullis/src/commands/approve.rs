@@ -1,5 +1,7 @@
 //! `portcullis approve …`: seeing and deciding what waits for an operator.
 
+mod watch;
+
 use std::process::ExitCode;
 
 use portcullis_core::ErrorCode;
@@ -48,6 +50,7 @@ pub(super) async fn run(context: &Context<'_>, command: ApproveCommand) -> Resul
                 _ => "recorded; another operator must approve too".into(),
             });
         }
+        ApproveCommand::Watch { until_empty } => return watch::run(context, until_empty).await,
         ApproveCommand::Deny { id, reason } => {
             let denied = context.ask(&Request::ApproveDeny { id, reason }).await?;
             context.output.result(&denied, |denied| format!("denied: {}", text(&denied["tool_id"])));
@@ -73,7 +76,7 @@ fn needs_second_confirmation(approval: &Value) -> bool {
     class("execute") || class("other") || (class("write") && presented["idempotency"] != "idempotent")
 }
 
-fn render_list(approvals: &Value) -> String {
+pub(super) fn render_list(approvals: &Value) -> String {
     let approvals = approvals.as_array().map(Vec::as_slice).unwrap_or_default();
     if approvals.is_empty() {
         return "nothing waits for an approval".into();

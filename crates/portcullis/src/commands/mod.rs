@@ -3,8 +3,10 @@
 mod approve;
 mod audit;
 mod call;
+mod grants;
 mod key;
 mod mcp;
+mod operators;
 mod policy;
 mod sandbox;
 mod serve;
@@ -21,6 +23,7 @@ use crate::cli::{Cli, Command, Global};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::home;
+use crate::identity::Identity;
 use crate::operator::{Channel, Request};
 use crate::output::Output;
 
@@ -30,13 +33,16 @@ pub(crate) struct Context<'a> {
     pub(crate) config: Config,
     pub(crate) config_file: PathBuf,
     pub(crate) output: &'a Output,
+    /// Who the operator says to be.
+    pub(crate) identity: Identity,
 }
 
 impl<'a> Context<'a> {
     fn load(global: &Global, output: &'a Output) -> Result<Self, Failure> {
         let home = home::locate(global)?;
         let (config, config_file) = Config::load(global, &home)?;
-        Ok(Self { home, config, config_file, output })
+        let identity = Identity::of(global);
+        Ok(Self { home, config, config_file, output, identity })
     }
 
     pub(crate) fn options(&self) -> Result<GatewayOptions, Failure> {
@@ -45,7 +51,12 @@ impl<'a> Context<'a> {
 
     /// Asks the control plane for one thing.
     pub(crate) async fn ask(&self, request: &Request) -> Result<serde_json::Value, Failure> {
-        Channel::open(self.options()?).await?.ask(request).await
+        let options = self.options()?;
+        let credential = match request.changes_something() {
+            true => self.identity.credential(&options.operator_methods)?,
+            false => None,
+        };
+        Channel::open(options).await?.ask(request, credential).await
     }
 }
 
@@ -70,6 +81,8 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Serve(args) => serve::run(&context, &args).await,
             Command::Mcp(command) => mcp::run(&context, command).await,
             Command::Approve(command) => approve::run(&context, command).await,
+            Command::Grants(command) => grants::run(&context, command).await,
+            Command::Operator(command) => operators::run(&context, command).await,
             Command::Policy(command) => policy::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,

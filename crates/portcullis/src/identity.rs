@@ -1,0 +1,125 @@
+//! Who the operator says to be, and the proof: a passphrase from the terminal or a file descriptor, never from the command
+//! line, the environment or a file of ours (GOV-104).
+
+use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _};
+use std::os::fd::AsFd as _;
+
+use portcullis_core::{ErrorCode, Secret};
+use portcullis_governance::operator::Method;
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::operator::user_name;
+
+/// A passphrase on its way to the gateway, over a socket that only its user can open.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Passphrase(String);
+
+impl Passphrase {
+    pub(crate) fn secret(&self) -> Secret<String> {
+        Secret::new(self.0.clone())
+    }
+}
+
+impl std::fmt::Debug for Passphrase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Passphrase(…)")
+    }
+}
+
+/// Who asks, and its passphrase.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Credential {
+    name: String,
+    passphrase: Passphrase,
+}
+
+impl Credential {
+    pub(crate) fn into_parts(self) -> (String, Secret<String>) {
+        (self.name, Secret::new(self.passphrase.0))
+    }
+}
+
+/// What was typed about who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity {
+    name: Option<String>,
+    fd: Option<i32>,
+}
+
+impl Identity {
+    pub(crate) fn of(global: &Global) -> Self {
+        Self { name: global.operator.clone(), fd: global.passphrase_fd }
+    }
+
+    /// The credential to send: none where the user the gateway runs as is its operator, unless one is named.
+    pub(crate) fn credential(&self, methods: &[Method]) -> Result<Option<Credential>, Failure> {
+        let named = self.name.is_some() || self.fd.is_some();
+        if !named && (!methods.contains(&Method::Passphrase) || methods.contains(&Method::Uid)) {
+            return Ok(None);
+        }
+        let name = self.name.clone().unwrap_or_else(user_name);
+        let passphrase = match self.fd {
+            Some(fd) => Some(read_fd(fd)?),
+            None => ask(&format!("Passphrase of operator {name}: "))?,
+        };
+        // Nobody to ask: the gateway says what is missing.
+        Ok(passphrase.map(|passphrase| Credential { name, passphrase }))
+    }
+}
+
+/// A new passphrase: twice from the terminal, or once from a file descriptor.
+pub(crate) fn new_passphrase(fd: Option<i32>) -> Result<Passphrase, Failure> {
+    if let Some(fd) = fd {
+        return read_fd(fd);
+    }
+    let missing = || {
+        Failure::new(
+            ErrorCode::OperatorAuth,
+            "no terminal to ask for the passphrase; give --new-passphrase-fd N",
+        )
+    };
+    let first = ask("New passphrase: ")?.ok_or_else(missing)?;
+    let second = ask("Again: ")?.ok_or_else(missing)?;
+    if first.0 == second.0 {
+        Ok(first)
+    } else {
+        Err(Failure::field("passphrase", "the two are not the same"))
+    }
+}
+
+/// The first line of an inherited file descriptor.
+fn read_fd(fd: i32) -> Result<Passphrase, Failure> {
+    let unreadable = |error: std::io::Error| {
+        Failure::field("passphrase-fd", format!("file descriptor {fd} cannot be read: {error}"))
+    };
+    let file = std::fs::File::open(format!("/dev/fd/{fd}")).map_err(unreadable)?;
+    let mut line = String::new();
+    BufReader::new(file.take(4096)).read_line(&mut line).map_err(unreadable)?;
+    Ok(Passphrase(line.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+/// Asks on the terminal without showing what is typed; `None` if there is none.
+fn ask(question: &str) -> Result<Option<Passphrase>, Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() || !std::io::stderr().is_terminal() {
+        return Ok(None);
+    }
+    let broken = |error: std::io::Error| Failure::field("passphrase", error.to_string());
+    let before = tcgetattr(stdin.as_fd()).map_err(|error| broken(error.into()))?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    let mut stderr = std::io::stderr();
+    let _ = write!(stderr, "{question}");
+    let _ = stderr.flush();
+    tcsetattr(stdin.as_fd(), OptionalActions::Flush, &silent).map_err(|error| broken(error.into()))?;
+    let mut line = String::new();
+    let read = stdin.lock().read_line(&mut line);
+    let restored = tcsetattr(stdin.as_fd(), OptionalActions::Now, &before);
+    let _ = writeln!(stderr);
+    read.map_err(broken)?;
+    restored.map_err(|error| broken(error.into()))?;
+    Ok(Some(Passphrase(line.trim_end_matches(['\r', '\n']).to_owned())))
+}
