@@ -416,7 +416,7 @@ impl Lifecycle {
     /// calls take turns, so that there is only one it can be (PRO-21).
     async fn take_turn(&self, entry: &ToolEntry, proposal: &Proposal) -> Option<OwnedMutexGuard<()>> {
         let asks = !entry.server.declaration.server_requests().is_empty()
-            && matches!(entry.server.record.transport, Transport::Stdio { .. });
+            && !matches!(entry.server.record.transport, Transport::Http { .. });
         if !asks {
             return None;
         }

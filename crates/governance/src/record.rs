@@ -41,6 +41,14 @@ pub enum Transport {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tls_spki_sha256: Option<Sha256Digest>,
     },
+    /// HTTP with a stream of events beside it, as in revision 2024-11-05.
+    Sse {
+        /// Where the stream is.
+        url: HttpEndpoint,
+        /// SHA-256 of the key its certificate must hold, if the operator pinned one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tls_spki_sha256: Option<Sha256Digest>,
+    },
 }
 
 /// A program to start.
@@ -189,6 +197,7 @@ impl Transport {
         match self {
             Transport::Stdio { .. } => "stdio",
             Transport::Http { .. } => "http",
+            Transport::Sse { .. } => "sse",
         }
     }
 }

@@ -169,8 +169,8 @@ pub(crate) struct AddArgs {
     /// How it is reached
     #[arg(long, value_enum)]
     pub(crate) transport: TransportKind,
-    /// Where it listens (http)
-    #[arg(long, required_if_eq("transport", "http"))]
+    /// Where it listens (http, sse)
+    #[arg(long, required_if_eq_any([("transport", "http"), ("transport", "sse")]))]
     pub(crate) url: Option<String>,
     /// SHA-256 of the public key its certificate must hold, in hex (https)
     #[arg(long, value_name = "HEX")]
@@ -222,6 +222,8 @@ pub(crate) enum TransportKind {
     Stdio,
     /// Streamable HTTP
     Http,
+    /// HTTP with server-sent events, as servers of revision 2024-11-05 have it
+    Sse,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -15,6 +15,8 @@ pub enum Endpoint {
     Stdio(StdioEndpoint),
     /// Streamable HTTP.
     Http(Remote),
+    /// HTTP with a stream of events beside it, as in 2024-11-05.
+    LegacySse(Remote),
 }
 
 /// A URL, and the key its server must have, if an operator pinned one.
@@ -43,6 +45,12 @@ pub struct StdioEndpoint {
     pub profile: Option<Box<Profile>>,
 }
 
+impl Remote {
+    fn new(url: &HttpEndpoint, spki: Option<Sha256Digest>) -> Self {
+        Self { url: url.clone(), spki }
+    }
+}
+
 impl Endpoint {
     /// Where a transport leads; `pins` are compared before each start, and none are for a server only looked at.
     pub fn of_transport(transport: &Transport, pins: &[Pin]) -> Self {
@@ -55,9 +63,8 @@ impl Endpoint {
                 pins: pins.to_vec(),
                 profile: process.profile.clone(),
             }),
-            Transport::Http { url, tls_spki_sha256 } => {
-                Self::Http(Remote { url: url.clone(), spki: *tls_spki_sha256 })
-            }
+            Transport::Http { url, tls_spki_sha256 } => Self::Http(Remote::new(url, *tls_spki_sha256)),
+            Transport::Sse { url, tls_spki_sha256 } => Self::LegacySse(Remote::new(url, *tls_spki_sha256)),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::era::{MODERN_REVISION, legacy_revision};
 use crate::event::Events;
 use crate::frame::{Frames, fresh_id};
 use crate::http::HttpLink;
+use crate::legacy_sse::LegacySseLink;
 use crate::link::{Answer, Exchange, Link, MESSAGE_LIMIT};
 use crate::stdio::StdioLink;
 use crate::{Endpoint, Era, Greeting, Settings, StdioEndpoint, UpstreamError};
@@ -67,6 +68,13 @@ impl Probe<'_> {
                 Endpoint::Stdio(program) => self.open_stdio(program, era, remembered, events).await,
                 Endpoint::Http(url) => {
                     let link = Link::Http(HttpLink::open(url, events.clone(), self.settings)?);
+                    self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
+                }
+                // What it was before sessions: no modern server speaks it.
+                Endpoint::LegacySse(_) if era == Era::Modern => continue,
+                Endpoint::LegacySse(url) => {
+                    let link = LegacySseLink::open(url, events.clone(), self.settings).await?;
+                    let link = Link::LegacySse(link);
                     self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
                 }
             };

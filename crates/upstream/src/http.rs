@@ -22,13 +22,13 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::beside::{Beside, Unanswered};
+use crate::desk::{answered, empty_object};
 use crate::endpoint::Remote;
 use crate::event::{Events, UpstreamEvent};
 use crate::frame::Frames;
 use crate::link::{Answer, ENVELOPE_ALLOWANCE, Exchange, MESSAGE_LIMIT, too_large, within};
 use crate::pool::{Pool, Unsent, Wire};
 use crate::sse::EventStream;
-use crate::stdio::{answered, empty_object};
 use crate::{Era, Settings, UpstreamError};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -260,15 +260,8 @@ impl Inner {
     /// Sends what has no answer, and reads the acknowledgement so that the connection can be kept.
     async fn tell(&self, bytes: Bytes) {
         let request = self.request(Method::POST, bytes, None);
-        if let Ok((wire, mut response)) = self.pool.send(request).await {
-            let mut read = 0;
-            while let Some(Ok(frame)) = response.body_mut().frame().await {
-                read += frame.data_ref().map_or(0, Bytes::len);
-                if read > ENVELOPE_ALLOWANCE {
-                    return;
-                }
-            }
-            self.pool.keep(wire);
+        if let Ok((wire, response)) = self.pool.send(request).await {
+            self.pool.acknowledge(wire, response).await;
         }
     }
 

@@ -15,8 +15,10 @@
 //! | [`beside`] | what a server says and asks while it works on a call |
 //! | `frame` | the exact bytes of our messages |
 //! | `pending` | who waits for which answer |
+//! | `desk` | one stream for all calls: whose answer, whose question |
 //! | `stdio`, `process`, `last_words` | a child process: lines in, lines out, and its end |
 //! | `http`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events; and listening |
+//! | `legacy_sse` | HTTP of the first revision: a stream to hear on, an address to post to |
 //! | `pool`, `tls` | connections of HTTP/1.1 and 2, to this machine in the clear, to others in private |
 //! | [`event`] | what a server does unasked |
 //! | [`web`] | documents that are not MCP: keys of issuers, metadata |
@@ -37,6 +39,7 @@
 
 pub mod beside;
 pub mod connection;
+mod desk;
 pub mod endpoint;
 pub mod era;
 pub mod error;
@@ -45,6 +48,7 @@ mod frame;
 mod greeting;
 mod http;
 mod last_words;
+mod legacy_sse;
 mod link;
 pub mod live;
 mod pending;

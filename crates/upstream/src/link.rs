@@ -7,7 +7,9 @@ use bytes::Bytes;
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
 
 use crate::beside::Beside;
+use crate::desk::Desk;
 use crate::http::HttpLink;
+use crate::legacy_sse::LegacySseLink;
 use crate::stdio::StdioLink;
 
 /// No message may be longer, whatever a tool's own limit (PRO-36).
@@ -91,35 +93,45 @@ pub(crate) fn too_large(bytes: usize, head: &[u8]) -> Outcome {
 pub(crate) enum Link {
     Stdio(StdioLink),
     Http(HttpLink),
+    LegacySse(LegacySseLink),
 }
 
 impl Link {
-    pub(crate) async fn exchange(&self, exchange: Exchange<'_>, cancel: CancellationSignal) -> Answer {
+    /// Where answers are handed out, if one stream carries them all.
+    pub(crate) fn desk(&self) -> Result<&Arc<Desk>, &HttpLink> {
         match self {
-            Link::Stdio(link) => Answer::Of(link.exchange(exchange, cancel).await),
-            Link::Http(link) => link.exchange(exchange, cancel).await,
+            Link::Stdio(link) => Ok(link.desk()),
+            Link::LegacySse(link) => Ok(link.desk()),
+            Link::Http(link) => Err(link),
+        }
+    }
+
+    pub(crate) async fn exchange(&self, exchange: Exchange<'_>, cancel: CancellationSignal) -> Answer {
+        match self.desk() {
+            Ok(desk) => Answer::Of(desk.exchange(exchange, cancel).await),
+            Err(link) => link.exchange(exchange, cancel).await,
         }
     }
 
     /// Sends something that has no answer.
     pub(crate) async fn notify(&self, bytes: Bytes) {
-        match self {
-            Link::Stdio(link) => link.notify(bytes),
-            Link::Http(link) => link.notify(bytes).await,
+        match self.desk() {
+            Ok(desk) => desk.notify(bytes),
+            Err(link) => link.notify(bytes).await,
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        match self {
-            Link::Stdio(link) => link.is_open(),
-            Link::Http(link) => link.is_open(),
+        match self.desk() {
+            Ok(desk) => !desk.pending.is_closed(),
+            Err(link) => link.is_open(),
         }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        match self {
-            Link::Stdio(link) => link.in_flight(),
-            Link::Http(link) => link.in_flight(),
+        match self.desk() {
+            Ok(desk) => desk.pending.len(),
+            Err(link) => link.in_flight(),
         }
     }
 
@@ -128,6 +140,7 @@ impl Link {
         match self {
             Link::Stdio(link) => link.close(drain).await,
             Link::Http(link) => link.close(drain).await,
+            Link::LegacySse(link) => link.close(drain).await,
         }
     }
 }

@@ -76,7 +76,7 @@ impl Live {
     pub fn pid(&self) -> Option<i32> {
         match &self.link {
             Link::Stdio(link) => link.pid(),
-            Link::Http(_) => None,
+            Link::Http(_) | Link::LegacySse(_) => None,
         }
     }
 
@@ -84,7 +84,7 @@ impl Live {
     pub fn last_words(&self) -> Option<String> {
         match &self.link {
             Link::Stdio(link) => Some(link.last_words().text()),
-            Link::Http(_) => None,
+            Link::Http(_) | Link::LegacySse(_) => None,
         }
     }
 
@@ -99,12 +99,13 @@ impl Live {
             return;
         }
         match &self.link {
-            // A legacy child announces unasked.
+            // Whoever has one stream for everything announces unasked.
             Link::Stdio(_) if self.greeting.era == Era::Legacy => {}
+            Link::LegacySse(_) => {}
             Link::Stdio(link) => {
                 if self.authority.authorise(&self.server, "subscriptions/listen").await.is_ok() {
                     let id = fresh_id();
-                    link.subscribe(id, self.frames.listen(id));
+                    link.desk().subscribe(id, self.frames.listen(id));
                 }
             }
             Link::Http(link) => {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -24,6 +24,7 @@ use url::Host;
 
 use crate::endpoint::Remote;
 use crate::event::{Events, UpstreamEvent};
+use crate::link::ENVELOPE_ALLOWANCE;
 use crate::{Settings, UpstreamError, tls};
 
 /// How many idle connections are kept.
@@ -149,6 +150,18 @@ impl Pool {
         if idle.len() < KEPT && !sender.is_closed() {
             idle.push(wire);
         }
+    }
+
+    /// Reads what is of no interest in a response, so that its connection can be kept.
+    pub(crate) async fn acknowledge(&self, wire: Wire, mut response: Response<Incoming>) {
+        let mut read = 0;
+        while let Some(Ok(frame)) = response.body_mut().frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > ENVELOPE_ALLOWANCE {
+                return;
+            }
+        }
+        self.keep(wire);
     }
 
     pub(crate) fn clear(&self) {

@@ -55,6 +55,14 @@ pub enum Target {
         #[serde(default)]
         tls_spki: Option<String>,
     },
+    /// A URL of a server of revision 2024-11-05.
+    Sse {
+        /// Where its stream is.
+        url: String,
+        /// The SHA-256 of the key that its certificate must hold, in hex.
+        #[serde(default)]
+        tls_spki: Option<String>,
+    },
 }
 
 /// What an operator asks to be registered. Nothing in it is trusted yet.
@@ -141,7 +149,7 @@ impl Control {
             surface: asked.surface,
             pins: &checked.pins,
             home: &self.options.home,
-            is_remote: matches!(checked.transport, Transport::Http { .. }),
+            is_remote: !matches!(checked.transport, Transport::Stdio { .. }),
         };
         // The rules that need only the file, before anything is started for its sake.
         portcullis_governance::declaration::rules::check(&declaration, &asked.declaration_file, &expect)
@@ -415,7 +423,7 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
             };
             (Transport::Stdio { process }, pins, class, None)
         }
-        Target::Http { url, tls_spki } => {
+        Target::Http { url, tls_spki } | Target::Sse { url, tls_spki } => {
             let url = HttpEndpoint::parse(url).map_err(invalid("url"))?;
             let tls_spki_sha256 = tls_spki.as_deref().map(spki_pin).transpose()?;
             if tls_spki_sha256.is_some() && url.url().scheme() != "https" {
@@ -437,7 +445,11 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
                 })?;
                 (Isolation::External, Some(attest))
             };
-            (Transport::Http { url, tls_spki_sha256 }, Vec::new(), class, reason)
+            let transport = match &asked.target {
+                Target::Sse { .. } => Transport::Sse { url, tls_spki_sha256 },
+                _ => Transport::Http { url, tls_spki_sha256 },
+            };
+            (transport, Vec::new(), class, reason)
         }
     };
     if isolation_reason.as_deref().is_some_and(|reason| !has_visible_character(reason)) {

@@ -104,6 +104,10 @@ impl Control {
                 let reason = format!("it asked the client for {method}, which is not declared");
                 self.punish(server, Fault::UngovernedSurface, &reason).await;
             }
+            UpstreamEvent::ForeignEndpoint => {
+                let reason = "it wants messages sent to another origin than the registered one";
+                self.punish(server, Fault::UngovernedSurface, reason).await;
+            }
             UpstreamEvent::OtherKey => {
                 let reason = "its key is not the one that was pinned at registration";
                 self.punish(server, Fault::Version, reason).await;

@@ -93,6 +93,7 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
         .map_err(|error| Failure::field("capability-declaration", format!("{}: {error}", file.display())))?;
     let target = match args.transport {
         TransportKind::Http => Target::Http { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
+        TransportKind::Sse => Target::Sse { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
         TransportKind::Stdio => {
             let mut command = args.command.into_iter();
             let program = command

@@ -3,6 +3,7 @@
 
 mod handshake;
 mod http;
+mod legacy_sse;
 mod lifetime;
 mod spy;
 mod stdio;
