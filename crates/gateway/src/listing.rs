@@ -81,6 +81,11 @@ impl List {
         Self { member, pages, digest }
     }
 
+    /// Changes when what is listed does.
+    pub(crate) fn digest(&self) -> Sha256Digest {
+        self.digest
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }

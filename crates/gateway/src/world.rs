@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use portcullis_core::ServerIdentity;
 use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::registry::{ActiveRegistry, Registry};
+use tokio::sync::watch;
 
 use crate::edge::Era;
 use crate::listing::List;
@@ -64,27 +65,37 @@ impl World {
 
 /// Where the current world is read from. Reading takes no lock; only the control plane writes.
 #[derive(Debug)]
-pub struct WorldCell(ArcSwap<World>);
+pub struct WorldCell {
+    current: ArcSwap<World>,
+    /// Counts worlds, for those who wait for the next one.
+    changes: watch::Sender<u64>,
+}
 
 impl WorldCell {
     /// A cell holding `world`.
     pub fn new(world: World) -> Self {
-        Self(ArcSwap::from_pointee(world))
+        Self { current: ArcSwap::from_pointee(world), changes: watch::Sender::new(0) }
     }
 
     /// The world in force now.
     pub fn load(&self) -> Arc<World> {
-        self.0.load_full()
+        self.current.load_full()
     }
 
     /// Puts the next world in force.
     pub(crate) fn swap(&self, world: World) {
-        self.0.store(Arc::new(world));
+        self.current.store(Arc::new(world));
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Tells when another world is in force.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 }
 
 impl ActiveRegistry for WorldCell {
     fn current(&self) -> Arc<Registry> {
-        self.0.load().registry.clone()
+        self.current.load().registry.clone()
     }
 }

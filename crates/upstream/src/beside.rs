@@ -16,6 +16,9 @@ pub trait Beside: Send + Sync + fmt::Debug {
     /// A notification that belongs to the call. Never waits.
     fn notified(&self, method: &str, params: &RawValue);
 
+    /// The server ended the call's stream before its answer, to be asked for the rest later. Never waits.
+    fn paused(&self) {}
+
     /// A question of the server's to the client, to be answered within the call.
     fn asked(&self, method: String, params: Box<RawValue>) -> BoxFuture<'static, Result<Value, Unanswered>>;
 }

@@ -35,6 +35,11 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+/// How long to leave a server alone that ended a stream, if it does not say; and what it may say.
+const RETRY: Duration = Duration::from_secs(1);
+const SOONEST: Duration = Duration::from_millis(20);
+const LATEST: Duration = Duration::from_secs(30);
 /// How long a courtesy may take that nobody waits for.
 const COURTESY: Duration = Duration::from_secs(2);
 
@@ -217,7 +222,7 @@ impl Inner {
                 if exchange.method == "initialize" {
                     lock(&self.manner).session = response.headers().get(SESSION).cloned();
                 }
-                self.read_events(response, exchange).await
+                self.read_events(wire, response, exchange).await
             }
             (200..=299, Content::Other) => {
                 self.events.violation("an answer that is neither JSON nor an event stream");
@@ -300,25 +305,52 @@ impl Inner {
 
     async fn read_events(
         self: &Arc<Self>,
+        wire: Wire,
         mut response: Response<Incoming>,
         exchange: Exchange<'_>,
     ) -> Answer {
+        // A stream lasts as long as its connection is held.
+        let mut _open = wire;
         let limit = body_limit(exchange);
         let mut events = EventStream::default();
-        while let Some(frame) = response.body_mut().frame().await {
-            let Ok(frame) = frame else { break };
-            let Ok(chunk) = frame.into_data() else { continue };
-            events.push(&chunk);
-            while let Some(data) = events.next_data() {
-                if let Some(outcome) = self.event(&data, exchange) {
-                    return Answer::Of(outcome);
+        loop {
+            while let Some(Ok(frame)) = response.body_mut().frame().await {
+                let Ok(chunk) = frame.into_data() else { continue };
+                events.push(&chunk);
+                while let Some(data) = events.next_data() {
+                    if let Some(outcome) = self.event(&data, exchange) {
+                        return Answer::Of(outcome);
+                    }
+                }
+                if events.held() > limit {
+                    return Answer::Of(too_large(events.held(), events.head()));
                 }
             }
-            if events.held() > limit {
-                return Answer::Of(too_large(events.held(), events.head()));
+            match self.resume(&events, exchange).await {
+                Some((wire, resumed)) => (_open, response, events) = (wire, resumed, events.resumed()),
+                None => return Answer::unavailable("the server ended its stream without an answer", true),
             }
         }
-        Answer::unavailable("the server ended its stream without an answer", true)
+    }
+
+    /// A legacy server may end a stream before its answer and be asked for the rest after a while; so may the way to
+    /// it break. Asking goes on as long as the call may take.
+    async fn resume(
+        &self,
+        events: &EventStream,
+        exchange: Exchange<'_>,
+    ) -> Option<(Wire, Response<Incoming>)> {
+        let legacy = lock(&self.manner).era == Some(Era::Legacy);
+        let last = HeaderValue::from_maybe_shared(events.last_id()?.clone()).ok().filter(|_| legacy)?;
+        if let Some(attendant) = exchange.attendant {
+            attendant.paused();
+        }
+        tokio::time::sleep(events.retry().map_or(RETRY, Duration::from_millis).clamp(SOONEST, LATEST)).await;
+        let mut request = self.request(Method::GET, Bytes::new(), None);
+        request.headers_mut().insert(LAST_EVENT, last);
+        let (wire, response) = self.pool.send(request).await.ok()?;
+        (response.status().is_success() && matches!(content_type(&response), Content::Events))
+            .then_some((wire, response))
     }
 
     /// A message of a stream: the answer, or something beside it.

@@ -1,4 +1,5 @@
-//! Server-sent events, as far as the protocol uses them: the `data` of each event, within a limit.
+//! Server-sent events, as far as the protocol uses them: the `data` of each event, within a limit; and where to go on
+//! after a stream that ended too early.
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
@@ -9,6 +10,9 @@ pub(crate) struct EventStream {
     searched: usize,
     data: Option<Bytes>,
     begun: bool,
+    id: Option<Bytes>,
+    last: Option<Bytes>,
+    retry: Option<u64>,
 }
 
 impl EventStream {
@@ -27,6 +31,21 @@ impl EventStream {
     /// How much is held without being a whole event.
     pub(crate) fn held(&self) -> usize {
         self.buffer.len() + self.data.as_ref().map_or(0, Bytes::len)
+    }
+
+    /// The id of the last whole event that had one: where to go on.
+    pub(crate) fn last_id(&self) -> Option<&Bytes> {
+        self.last.as_ref()
+    }
+
+    /// How long the server wants to be left alone before it is asked again, in milliseconds.
+    pub(crate) fn retry(&self) -> Option<u64> {
+        self.retry
+    }
+
+    /// Begins anew with a stream that goes on where this one ended.
+    pub(crate) fn resumed(&self) -> Self {
+        Self { last: self.last.clone(), retry: self.retry, ..Self::default() }
     }
 
     /// The beginning of what is held.
@@ -48,24 +67,43 @@ impl EventStream {
                 line.truncate(line.len() - 1);
             }
             if line.is_empty() {
+                if let Some(id) = self.id.take() {
+                    self.last = Some(id);
+                }
                 match self.data.take() {
                     // An empty one only gives the stream an id to come back with.
                     Some(data) if !data.trim_ascii().is_empty() => return Some(data),
                     _ => continue,
                 }
             }
-            let Some(value) = line.strip_prefix(b"data") else { continue };
-            let value = match value {
-                [] => value,
-                [b':', b' ', value @ ..] | [b':', value @ ..] => value,
+            let (name, value) = field(&line);
+            match name {
+                b"data" => {}
+                // What cannot go into a header cannot be asked for.
+                b"id" if value.iter().all(u8::is_ascii_graphic) => {
+                    self.id = Some(line.slice_ref(value));
+                    continue;
+                }
+                b"retry" => {
+                    self.retry = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                    continue;
+                }
                 _ => continue,
-            };
+            }
             // One line of data, which is what everybody sends, is a slice of what was received.
             self.data = Some(match self.data.take() {
                 None => line.slice_ref(value),
                 Some(earlier) => [&earlier[..], b"\n", value].concat().into(),
             });
         }
+    }
+}
+
+/// Name and value of a line.
+fn field(line: &[u8]) -> (&[u8], &[u8]) {
+    match memchr::memchr(b':', line) {
+        None => (line, &[]),
+        Some(at) => (&line[..at], line[at + 1..].strip_prefix(b" ").unwrap_or(&line[at + 1..])),
     }
 }
 
@@ -88,6 +126,7 @@ mod tests {
             }
             assert_eq!(events, ["{\"a\":1}", "{\n}"], "pieces of {size}");
             assert_eq!(stream.held(), "data: cut".len());
+            assert_eq!((stream.last_id().map(|id| &id[..]), stream.retry()), (Some(&b"0/0"[..]), Some(5)));
         }
     }
 }

@@ -171,6 +171,10 @@ impl Beside for Attendant {
         }
     }
 
+    fn paused(&self) {
+        self.outlet.pause();
+    }
+
     fn asked(&self, method: String, params: Box<RawValue>) -> BoxFuture<'static, Result<Value, Unanswered>> {
         let refused = |error| -> BoxFuture<'static, _> { Box::pin(async move { Err(error) }) };
         let Some(entry) = self.entry.get() else { return refused(Unanswered::Undeclared) };

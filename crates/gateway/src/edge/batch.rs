@@ -60,7 +60,7 @@ impl Edge {
             }
             Kind::Request { id, .. } => match sender.conversation.begin(id.get()) {
                 Some((_under_way, cancel)) => {
-                    Some(self.run(sender.clone(), element, Outlet::None, cancel).await)
+                    Some(self.run(sender.clone(), element, Outlet::None, cancel).await.text)
                 }
                 None => Some(Answer::id_in_use().into_response(id)),
             },

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use portcullis_governance::boundary::{CancellationSignal, Canceller};
 use portcullis_governance::session::Session;
+use tokio::sync::watch;
 
+use super::http::Streams;
 use super::log_level::Level;
 use super::questions::{Abilities, Owed};
 use super::revision::{Era, Revision};
@@ -29,6 +31,10 @@ pub(crate) struct Conversation {
     owed: Arc<Owed>,
     /// Requests being answered, by the text of their ids.
     in_flight: Mutex<HashMap<String, Canceller>>,
+    /// Streams of a session over HTTP that its client can come back to.
+    streams: Streams,
+    /// Turns true when the client is gone for good.
+    gone: watch::Sender<bool>,
 }
 
 impl Conversation {
@@ -46,7 +52,24 @@ impl Conversation {
             abilities,
             owed: Arc::default(),
             in_flight: Mutex::default(),
+            streams: Streams::default(),
+            gone: watch::Sender::new(false),
         }
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    /// The client is gone for good: what lasts for ever ends.
+    pub(crate) fn hang_up(&self) {
+        self.gone.send_replace(true);
+    }
+
+    /// Resolves when the client is gone for good.
+    pub(crate) async fn hung_up(&self) {
+        let mut gone = self.gone.subscribe();
+        let _ = gone.wait_for(|gone| *gone).await;
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -1,4 +1,4 @@
-//! MCP over streamable HTTP: one POST, one answer (PRO-31).
+//! MCP over streamable HTTP: one POST, one answer (PRO-31); and as 2024-11-05 had it, a stream and an address to post to.
 //!
 //! Plain hyper, no framework: a request is read, its envelope looked at, and the answer written; nothing else
 //! runs in between. Requests that could come from a web page on another site are refused before they are read
@@ -7,7 +7,10 @@
 mod body;
 mod eras;
 mod headers;
+mod old_clients;
 mod respond;
+mod resumable;
+mod standing;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -30,6 +33,8 @@ use super::Edge;
 use crate::access::{Refusal, WELL_KNOWN};
 use crate::control::told_to_stop;
 use headers::{SESSION, accepts, foreign, is_json};
+pub(crate) use old_clients::OldClients;
+pub(crate) use resumable::Streams;
 
 /// What the HTTP edge allows.
 #[derive(Debug, Clone)]
@@ -103,6 +108,7 @@ impl Edge {
             });
             while connections.try_join_next().is_some() {}
         }
+        self.closing.send_replace(true);
         while connections.join_next().await.is_some() {}
     }
 
@@ -116,7 +122,7 @@ impl Edge {
             return refusal;
         }
         let path = request.uri().path();
-        if path == "/mcp" {
+        if let "/mcp" | "/sse" | old_clients::MESSAGES = path {
             return match self.access.admit(request.headers()).await {
                 Ok(caller) => self.mcp(request, &caller.principal, limits).await,
                 Err(refusal) => self.unauthorised(refusal),
@@ -154,18 +160,20 @@ impl Edge {
         principal: &Principal,
         limits: &HttpLimits,
     ) -> Reply {
-        match *request.method() {
-            Method::POST => self.post(request, principal, limits).await,
-            Method::DELETE => self.delete(request.headers(), principal),
-            _ => {
-                let mut reply = plain(
-                    StatusCode::METHOD_NOT_ALLOWED,
-                    "this endpoint takes POST; it opens no streams of its own",
-                );
-                reply.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST, DELETE"));
-                reply
+        let allowed = match (request.method(), request.uri().path()) {
+            (&Method::POST, "/mcp" | old_clients::MESSAGES) => {
+                return self.post(request, principal, limits).await;
             }
-        }
+            (&Method::GET, "/mcp") => return self.get(request.headers(), principal),
+            (&Method::DELETE, "/mcp") => return self.delete(request.headers(), principal),
+            (&Method::GET, "/sse") => return self.open_old(request.headers(), principal),
+            (_, "/mcp") => "GET, POST, DELETE",
+            (_, "/sse") => "GET",
+            _ => "POST",
+        };
+        let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, &format!("this endpoint takes {allowed}"));
+        reply.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        reply
     }
 
     async fn post(
@@ -178,7 +186,8 @@ impl Edge {
         if !is_json(&head.headers) {
             return plain(StatusCode::UNSUPPORTED_MEDIA_TYPE, "Content-Type must be application/json");
         }
-        if !accepts(&head.headers, "application/json") {
+        let old = head.uri.path() == old_clients::MESSAGES;
+        if !old && !accepts(&head.headers, "application/json") {
             return plain(StatusCode::NOT_ACCEPTABLE, "Accept must allow application/json");
         }
         let body = tokio::time::timeout(limits.read_timeout, Limited::new(body, limits.body).collect()).await;
@@ -189,6 +198,9 @@ impl Edge {
             }
             Err(_) => return plain(StatusCode::REQUEST_TIMEOUT, "the request took too long to arrive"),
         };
+        if old {
+            return self.take_old(head.uri.query(), principal, message);
+        }
         self.take(principal, &head.headers, message).await
     }
 

@@ -8,7 +8,9 @@ pub(crate) mod attendant;
 mod batch;
 mod conversation;
 pub mod http;
+mod lines;
 mod log_level;
+mod news;
 mod outlet;
 mod params;
 mod questions;
@@ -31,9 +33,10 @@ use portcullis_governance::registry::Names;
 use portcullis_upstream::{Input, Unanswered, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::access::Access;
+use crate::control::told_to_stop;
 use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
 use crate::listing::{self, TTL_MS};
 use crate::result::{self, View};
@@ -43,6 +46,7 @@ use crate::world::WorldCell;
 use attendant::Attendant;
 use conversation::Conversation;
 use log_level::Level;
+use news::{News, Topic};
 use outlet::Outlet;
 pub(crate) use params::Params;
 use questions::{Abilities, Asker};
@@ -96,6 +100,18 @@ pub struct Edge {
     /// Notifications that nobody here understands (PRO §3).
     ignored: AtomicU64,
     pub(crate) sessions: sessions::Sessions,
+    /// Turns true when the edge is being closed: what lasts for ever ends then.
+    closing: watch::Sender<bool>,
+    /// Clients of 2024-11-05 over HTTP, by the unguessable part of the address they post to.
+    old_clients: http::OldClients,
+}
+
+/// An answer in its envelope.
+#[derive(Debug)]
+pub(crate) struct Rendered {
+    pub(crate) text: Vec<u8>,
+    /// If it is an error: over HTTP some have a status of their own.
+    pub(crate) code: Option<i32>,
 }
 
 /// What a method comes to.
@@ -128,6 +144,8 @@ impl Edge {
             parking: Parking::default(),
             ignored: AtomicU64::new(0),
             sessions,
+            closing: watch::Sender::new(false),
+            old_clients: http::OldClients::default(),
         }
     }
 
@@ -148,13 +166,16 @@ impl Edge {
         message: &Bytes,
         outlet: Outlet,
         cancel: CancellationSignal,
-    ) -> Vec<u8> {
+    ) -> Rendered {
         let reply = self.begin_or_resume(sender, message, outlet, cancel).await;
         let parsed = Message::read(message);
         match (reply, parsed.as_ref().and_then(|message| message.id)) {
-            (Some(answer), Some(id)) => answer.into_response(id),
+            (Some(answer), Some(id)) => Rendered { code: answer.code(), text: answer.into_response(id) },
             // The hook has recorded the panic; the client learns that it was our fault, and nothing else.
-            (_, id) => error_response::<()>(id, -32603, "internal error", None),
+            (_, id) => Rendered {
+                code: Some(-32603),
+                text: error_response(id, -32603, "internal error", None::<&()>),
+            },
         }
     }
 
@@ -178,6 +199,10 @@ impl Edge {
                     match self.came_back(params, &bound) {
                         Ok(CameBack::Parked(running)) => return self.next_turn(running, &bound).await,
                         Ok(CameBack::Again(came)) => again = Some(came),
+                        Ok(CameBack::Anew) => {}
+                        Ok(CameBack::Unanswered { questions, id, round }) => {
+                            return Some(self.input_required(questions, Origin::Parked(id), round, &bound));
+                        }
                         Err(answer) => return Some(answer),
                     }
                 }
@@ -228,6 +253,7 @@ impl Edge {
                 }
             }
             "server/discover" => Answer::Result(self.discover()),
+            "subscriptions/listen" => self.listen(sender, asked, &outlet, cancel).await,
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
             _ => self.list(sender, asked),
@@ -245,7 +271,7 @@ impl Edge {
             }
             "prompts/list" | "prompts/get" => !registry().prompts().is_empty(),
             "completion/complete" => registry().completes(),
-            "server/discover" => era == Era::Modern,
+            "server/discover" | "subscriptions/listen" => era == Era::Modern,
             "ping" | "logging/setLevel" => era == Era::Legacy,
             _ => false,
         }
@@ -253,17 +279,58 @@ impl Edge {
 
     /// What declarations allow, in the words of `initialize` and `server/discover`.
     fn capabilities(&self) -> Value {
-        let mut capabilities = json!({"tools": {}, "logging": {}});
+        let mut capabilities = json!({"tools": {"listChanged": true}, "logging": {}});
         for (method, capability) in [
             ("resources/list", "resources"),
             ("prompts/list", "prompts"),
             ("completion/complete", "completions"),
         ] {
             if self.offers(method, Era::Legacy) {
-                capabilities[capability] = json!({});
+                let announced = capability != "completions";
+                capabilities[capability] = if announced { json!({"listChanged": true}) } else { json!({}) };
             }
         }
         capabilities
+    }
+
+    /// `subscriptions/listen`: lasts until its client or this gateway goes (PRO-69).
+    async fn listen(
+        &self,
+        sender: &Sender,
+        asked: &Asked<'_>,
+        outlet: &Outlet,
+        mut cancel: CancellationSignal,
+    ) -> Answer {
+        let id = Message::read(asked.message).and_then(|message| message.id.map(ToOwned::to_owned));
+        let wishes = asked.params.and_then(|raw| Params::read(raw).ok()?.notifications);
+        let (Some(id), Some(Ok(wishes))) = (id, wishes.map(|raw| serde_json::from_str::<Value>(raw.get())))
+        else {
+            return Answer::invalid_params("subscriptions/listen takes an object of notifications");
+        };
+        if !outlet.is_open() {
+            return Answer::invalid_params("subscriptions/listen needs a client that accepts event streams");
+        }
+        let topics = news::wished(&wishes, |topic| match topic {
+            Topic::Tools => true,
+            Topic::Resources => self.offers("resources/list", Era::Modern),
+            Topic::Prompts => self.offers("prompts/list", Era::Modern),
+        });
+        let mut news = News::new(self.world.clone(), sender.era(), &topics);
+        let agreed = json!({"notifications": news::agreed(&topics)});
+        outlet.send(news::notification("notifications/subscriptions/acknowledged", agreed, Some(&id)));
+        let mut closing = self.closing.subscribe();
+        loop {
+            tokio::select! {
+                changed = news.next() => for method in changed {
+                    outlet.send(news::notification(method, json!({}), Some(&id)));
+                },
+                () = cancel.cancelled() => break,
+                () = sender.conversation.hung_up() => break,
+                () = told_to_stop(&mut closing) => break,
+            }
+        }
+        let meta = json!({"io.modelcontextprotocol/subscriptionId": id, "io.modelcontextprotocol/serverInfo": self.server_info()});
+        Answer::Result(json!({"resultType": "complete", "_meta": meta}).to_string().into())
     }
 
     /// A notification: some are understood, the rest is counted and forgotten.
@@ -552,7 +619,11 @@ impl Answer {
     /// read and act on (GOV-1601, CTX-80).
     fn refusal(document: &ErrorDocument, era: Era, method: &str) -> Self {
         use portcullis_core::ErrorCode::*;
-        let data = serde_json::to_value(document).expect("an error document is plain JSON");
+        let mut data = serde_json::to_value(document).expect("an error document is plain JSON");
+        if method == "resources/read" && document.error == PathNotFound {
+            // Where clients of every revision look for what was not found.
+            data["uri"] = json!(document.path);
+        }
         // Only a tool has results that say what went wrong.
         if method != "tools/call" && document.error == ArgsInvalid {
             return Answer::Error { code: -32602, message: document.message.clone(), data: Some(data) };
@@ -572,6 +643,13 @@ impl Answer {
             result["resultType"] = json!("complete");
         }
         Answer::Result(result.to_string().into())
+    }
+
+    fn code(&self) -> Option<i32> {
+        match self {
+            Answer::Result(_) => None,
+            Answer::Error { code, .. } => Some(*code),
+        }
     }
 
     pub(crate) fn into_response(self, id: &RawValue) -> Vec<u8> {

@@ -13,12 +13,21 @@ pub(crate) enum Outlet {
     /// Lines of stdio, which the answers share.
     Lines(mpsc::UnboundedSender<Vec<u8>>),
     /// Events of this request's own stream.
-    Events(mpsc::Sender<Vec<u8>>),
+    Events(mpsc::Sender<Beside>),
+}
+
+/// What happens on the stream of a request before its answer.
+#[derive(Debug)]
+pub(crate) enum Beside {
+    /// A message for the client.
+    Message(Vec<u8>),
+    /// The server wants to be asked again later, and so may the client.
+    Pause,
 }
 
 impl Outlet {
     /// A stream of its own.
-    pub(crate) fn events() -> (Self, mpsc::Receiver<Vec<u8>>) {
+    pub(crate) fn events() -> (Self, mpsc::Receiver<Beside>) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         (Outlet::Events(sender), receiver)
     }
@@ -36,7 +45,14 @@ impl Outlet {
         match self {
             Outlet::None => false,
             Outlet::Lines(lines) => lines.send(message).is_ok(),
-            Outlet::Events(events) => events.try_send(message).is_ok(),
+            Outlet::Events(events) => events.try_send(Beside::Message(message)).is_ok(),
+        }
+    }
+
+    /// Passes on that a server let its stream end to be asked again.
+    pub(crate) fn pause(&self) {
+        if let Outlet::Events(events) = self {
+            let _ = events.try_send(Beside::Pause);
         }
     }
 }

@@ -24,6 +24,9 @@ pub(crate) struct Params<'a> {
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     pub(crate) request_state: Option<&'a RawValue>,
+    // Of `subscriptions/listen`.
+    #[serde(borrow, default)]
+    pub(crate) notifications: Option<&'a RawValue>,
     // Of `completion/complete`.
     #[serde(borrow, default, rename = "ref")]
     pub(crate) reference: Option<Reference<'a>>,

@@ -120,9 +120,12 @@ impl Edge {
 
     /// The answers a client came back with: for a parked call, which goes on, or for a new call of a modern server.
     pub(super) fn came_back(&self, params: &Params<'_>, bound: &[String]) -> Result<CameBack, Answer> {
-        let Some(state) = params.request_state.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok())
-        else {
-            return Err(Answer::invalid_params("inputResponses come with the requestState they belong to"));
+        let Some(raw) = params.request_state else {
+            // Answers to what nobody asked mean nothing.
+            return Ok(CameBack::Anew);
+        };
+        let Ok(state) = serde_json::from_str::<String>(raw.get()) else {
+            return Err(Answer::invalid_params("requestState is a text that was handed out here"));
         };
         let bound: Vec<&str> = bound.iter().map(String::as_str).collect();
         let opened =
@@ -148,7 +151,12 @@ impl Edge {
         match carried.parked {
             Some(id) => {
                 let Some(answer) = responses.remove(ONLY) else {
-                    return Err(Answer::invalid_params("inputResponses lack the answer that was asked for"));
+                    // The question stands; the call waits on.
+                    return Ok(CameBack::Unanswered {
+                        questions: carried.questions,
+                        id,
+                        round: carried.round,
+                    });
                 };
                 let gone = || Answer::invalid_params("the call no longer waits for this answer; begin again");
                 let (running, waiting) = self.parking.fetch(&id).ok_or_else(gone)?;
@@ -243,6 +251,10 @@ impl Edge {
 
 /// How a client came back.
 pub(super) enum CameBack {
+    /// With nothing that was asked for: as if it came for the first time.
+    Anew,
+    /// To a call that waited here, without the answer it waits for.
+    Unanswered { questions: BTreeMap<String, Question>, id: String, round: u32 },
     /// To a call that waited here.
     Parked(Running),
     /// With input for a new call.

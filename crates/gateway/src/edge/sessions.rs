@@ -119,6 +119,7 @@ impl Sessions {
             return false;
         }
         if let Some(ended) = live.remove(&key) {
+            ended.conversation.hang_up();
             let event = Event::new(EventName::SessionEnded, &Actor::from(principal))
                 .session(ended.conversation.session().id());
             let _ = self.log.append(vec![event.data(json!({}))]);

@@ -227,6 +227,16 @@ impl Stream {
         Some(String::from_utf8(line).unwrap().trim_end_matches('\r').to_owned())
     }
 
+    /// The data of the next event, which need not be JSON.
+    pub(crate) fn first_data(&mut self) -> String {
+        loop {
+            let line = self.line().expect("an event");
+            if let Some(data) = line.strip_prefix("data: ") {
+                return data.to_owned();
+            }
+        }
+    }
+
     /// The whole body as text.
     pub(crate) fn text(mut self) -> String {
         let mut body = Vec::new();

@@ -137,7 +137,10 @@ fn requests_from_elsewhere_and_malformed_ones_are_refused() {
         let reply = daemon.http("POST", "/mcp", &[json_type], body).unwrap();
         assert_eq!((reply.status, &reply.json()["error"]["code"]), (400, &json!(code)), "{body}");
     }
-    assert_eq!(daemon.http("GET", "/mcp", &[], "").unwrap().status, 405);
+    assert_eq!(daemon.http("PUT", "/mcp", &[], "").unwrap().status, 405);
+    assert_eq!(daemon.http("GET", "/mcp", &[], "").unwrap().status, 406);
+    let events = ("Accept", "text/event-stream");
+    assert_eq!(daemon.http("GET", "/mcp", &[events], "").unwrap().status, 400, "a stream is a session's");
     assert_eq!(daemon.http("GET", "/.well-known/oauth-protected-resource", &[], "").unwrap().status, 404);
     let large =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":"{}"}}}}"#, "x".repeat(5 << 20));

@@ -12,6 +12,7 @@ mod edge;
 mod gauntlet;
 mod invariants;
 mod issuer;
+mod news;
 mod policy;
 mod replay;
 mod restart;

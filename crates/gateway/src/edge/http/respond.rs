@@ -1,4 +1,5 @@
-//! An answer as it should travel: one document, or a stream if something is said before it (PRO-31).
+//! An answer as it should travel: one document, or a stream if something is said before it or it takes its time
+//! (PRO-31).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +12,16 @@ use tokio::sync::mpsc;
 use super::body::{event, streaming};
 use super::eras::Hold;
 use super::headers::accepts;
+use super::resumable::Resumable;
 use super::{Reply, rpc};
-use crate::edge::outlet::Outlet;
-use crate::edge::{Edge, Sender};
+use crate::edge::conversation::Conversation;
+use crate::edge::outlet::{Beside, Outlet};
+use crate::edge::{Edge, Rendered, Revision, Sender};
 
 /// A stream that is quiet for so long says that it is still there.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// An answer that takes longer gets a stream, which can be kept alive and come back to.
+const PROMPT: Duration = Duration::from_secs(2);
 /// How many events may wait for a client that does not read.
 const QUEUE: usize = 64;
 
@@ -29,49 +34,107 @@ impl Edge {
         cancel: CancellationSignal,
         hold: Hold,
     ) -> Reply {
+        let streams = accepts(headers, "text/event-stream");
         let (outlet, mut beside) = Outlet::events();
-        let outlet = if accepts(headers, "text/event-stream") { outlet } else { Outlet::None };
-        let (edge, message) = (self.clone(), message.clone());
-        let mut answer: BoxFuture<'static, Vec<u8>> =
+        let outlet = if streams { outlet } else { Outlet::None };
+        let (edge, message, conversation) = (self.clone(), message.clone(), sender.conversation.clone());
+        let mut answer: BoxFuture<'static, Rendered> =
             Box::pin(async move { edge.run(sender, &message, outlet, cancel).await });
         let first = tokio::select! {
             biased;
-            Some(first) = beside.recv() => first,
+            Some(first) = beside.recv() => Some(first),
             reply = &mut answer => {
                 let Ok(first) = beside.try_recv() else {
+                    let status = hold.status(&reply);
                     hold.over();
-                    return rpc(StatusCode::OK, reply);
+                    return rpc(status, reply.text);
                 };
                 answer = Box::pin(async move { reply });
-                first
+                Some(first)
             }
+            () = tokio::time::sleep(PROMPT), if streams => None,
         };
-        let (events, stream) = mpsc::channel(QUEUE);
+        let (way, stream) = Way::open(&conversation, &hold);
         tokio::spawn(async move {
-            let mut next = Some(first);
+            let mut next = first;
             loop {
-                if let Some(message) = next.take() {
-                    // A legacy client that is gone may come back; the call goes on without it (PRO-67).
-                    let _ = events.send(event(&message)).await;
+                if let Some(said) = next.take() {
+                    way.pass(said).await;
                 }
                 tokio::select! {
                     biased;
-                    Some(message) = beside.recv() => next = Some(message),
+                    Some(said) = beside.recv() => next = Some(said),
                     reply = &mut answer => {
-                        while let Ok(message) = beside.try_recv() {
-                            let _ = events.send(event(&message)).await;
+                        while let Ok(said) = beside.try_recv() {
+                            way.pass(said).await;
                         }
-                        let _ = events.send(event(&reply)).await;
+                        way.pass(Beside::Message(reply.text)).await;
+                        way.finish();
                         return hold.over();
                     }
-                    () = events.closed(), if hold.ends_with_stream() => return,
-                    () = tokio::time::sleep(KEEP_ALIVE) => {
-                        let _ = events.try_send(Bytes::from_static(b": still here\n\n"));
-                    }
+                    () = way.abandoned() => return,
+                    () = tokio::time::sleep(KEEP_ALIVE) => way.keep_alive(),
                 }
             }
         });
         streaming(stream)
+    }
+}
+
+/// How events reach the client.
+enum Way {
+    /// On this response or not at all.
+    Once(mpsc::Sender<Bytes>),
+    /// On this response, or on the one that the client comes back with.
+    Kept(Arc<Resumable>),
+}
+
+impl Way {
+    fn open(conversation: &Conversation, hold: &Hold) -> (Self, mpsc::Receiver<Bytes>) {
+        if let Hold::Legacy(_) = hold
+            && let Some(stream) = conversation.streams().open()
+            && let Ok(events) = stream.attach(0)
+        {
+            // Older clients take an event without data for a broken message.
+            if conversation.revision() >= Revision::V2025_11_25 {
+                stream.prime();
+            }
+            return (Way::Kept(stream), events);
+        }
+        let (events, stream) = mpsc::channel(QUEUE);
+        (Way::Once(events), stream)
+    }
+
+    async fn pass(&self, said: Beside) {
+        match (self, said) {
+            // A client that is gone reads nothing, and a modern one cancels by going (PRO-67).
+            (Way::Once(events), Beside::Message(message)) => drop(events.send(event(&message)).await),
+            (Way::Kept(stream), Beside::Message(message)) => stream.send(&message),
+            (Way::Kept(stream), Beside::Pause) => stream.pause(),
+            (Way::Once(_), Beside::Pause) => {}
+        }
+    }
+
+    fn keep_alive(&self) {
+        const COMMENT: &str = ": still here\n\n";
+        match self {
+            Way::Once(events) => drop(events.try_send(Bytes::from_static(COMMENT.as_bytes()))),
+            Way::Kept(stream) => stream.comment(COMMENT),
+        }
+    }
+
+    fn finish(&self) {
+        if let Way::Kept(stream) = self {
+            stream.finish();
+        }
+    }
+
+    /// Resolves when nobody will read the answer any more.
+    async fn abandoned(&self) {
+        match self {
+            Way::Once(events) => events.closed().await,
+            Way::Kept(_) => std::future::pending().await,
+        }
     }
 }
 
@@ -83,7 +146,11 @@ impl Hold {
         }
     }
 
-    fn ends_with_stream(&self) -> bool {
-        matches!(self, Hold::Modern(_))
+    /// Some errors of the modern era have a status of their own.
+    fn status(&self, reply: &Rendered) -> StatusCode {
+        match (self, reply.code) {
+            (Hold::Modern(_), Some(-32021)) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::OK,
+        }
     }
 }
