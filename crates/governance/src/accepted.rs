@@ -20,6 +20,7 @@ use crate::declaration::rules::{self, Expectations};
 use crate::declaration::{
     AcceptedRequest, Declaration, Idempotency, Rejection, Replay, SideEffect, ToolClause,
 };
+use crate::mirrored::{self, Mirrored};
 use crate::subject::Subject;
 
 /// A declaration that passed every rule of GOV-403 against a live server.
@@ -52,6 +53,7 @@ pub struct AcceptedTool {
     replay: Replay,
     definition: Box<RawValue>,
     subject: Subject,
+    mirrored: Vec<Mirrored>,
 }
 
 /// Which registration a declaration is accepted for.
@@ -322,7 +324,13 @@ impl AcceptedTool {
             replay: clause.replay,
             definition: definition.to_owned(),
             subject,
+            mirrored: mirrored::read(&clause.parameters)?,
         }))
+    }
+
+    /// The arguments that go into headers too.
+    pub fn mirrored(&self) -> &[Mirrored] {
+        &self.mirrored
     }
 
     /// What is asked for, and how.

@@ -83,6 +83,8 @@ pub struct WireCall<'a> {
     pub name: Option<&'a str>,
     /// The members of `params`, without braces; the arguments in them are canonical.
     pub params: &'a [u8],
+    /// Arguments that go into headers too, where there are headers.
+    pub mirrored: &'a [(String, String)],
 }
 
 /// The exact bytes that will be sent.
@@ -96,6 +98,8 @@ pub struct WireFrame {
     pub method: &'static str,
     /// Likewise.
     pub name: Option<String>,
+    /// Likewise.
+    pub mirrored: Vec<(String, String)>,
 }
 
 /// A connection that is up, so that an intent without a result can only mean "bytes may have left" (GOV-705).
@@ -359,7 +363,15 @@ impl Boundary {
         let tool = request.tool();
         let subject = tool.subject();
         let (params, name) = subject.params(tool.id().item().name(), request.args(), request.args_value());
-        let call = WireCall { method: subject.method(), name: name.as_deref(), params: &params };
+        let mirrored: Vec<(String, String)> = (tool.mirrored().iter())
+            .filter_map(|one| Some((one.header().to_owned(), one.value(request.args_value())?)))
+            .collect();
+        let call = WireCall {
+            method: subject.method(),
+            name: name.as_deref(),
+            params: &params,
+            mirrored: &mirrored,
+        };
         let frame = channel.frame(&call);
         let facts = Facts {
             permit_id,

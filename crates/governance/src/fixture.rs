@@ -249,7 +249,13 @@ impl ReadyChannel for Wire {
     fn frame(&self, call: &WireCall<'_>) -> WireFrame {
         let head = format!(r#"{{"id":1,"jsonrpc":"2.0","method":"{}","params":{{"#, call.method);
         let bytes = Bytes::from([head.as_bytes(), call.params, b"}}"].concat());
-        WireFrame { id: 1, bytes, method: call.method, name: call.name.map(str::to_owned) }
+        WireFrame {
+            id: 1,
+            bytes,
+            method: call.method,
+            name: call.name.map(str::to_owned),
+            mirrored: Vec::new(),
+        }
     }
 }
 

@@ -45,6 +45,7 @@ pub mod endpoint;
 pub mod evidence;
 #[cfg(test)]
 mod fixture;
+pub mod mirrored;
 pub mod notes;
 pub mod operator;
 pub mod permit;

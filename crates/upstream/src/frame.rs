@@ -65,7 +65,8 @@ impl Frames {
         }
         let meta = self.call_meta(id, wants);
         let bytes = self.request_with(id, call.method, &params, meta.as_deref().unwrap_or(&self.meta));
-        WireFrame { id, bytes, method: call.method, name: call.name.map(str::to_owned) }
+        let (name, mirrored) = (call.name.map(str::to_owned), call.mirrored.to_vec());
+        WireFrame { id, bytes, method: call.method, name, mirrored }
     }
 
     /// `_meta` of a call that wants something; `None` if it wants nothing special.
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn a_call_carries_its_canonical_arguments_byte_for_byte() {
         let params = br#""name":"e\"cho","arguments":{"a":1e21,"b":"\u001b"}"#;
-        let call = WireCall { method: "tools/call", name: Some("e\"cho"), params };
+        let call = WireCall { method: "tools/call", name: Some("e\"cho"), params, mirrored: &[] };
         for era in [Era::Legacy, Era::Modern] {
             let frame = Frames::new(era, &Settings::default()).call(&call, &Wants::default());
             assert!(frame.bytes.windows(params.len()).any(|part| part == params));
@@ -179,7 +180,8 @@ mod tests {
     #[test]
     fn a_call_says_what_it_wants_in_the_words_of_its_era() {
         // PRO-11, PRO-63, PRO-68
-        let call = WireCall { method: "tools/call", name: Some("x"), params: br#""name":"x""# };
+        let call =
+            WireCall { method: "tools/call", name: Some("x"), params: br#""name":"x""#, mirrored: &[] };
         let input = Input { responses: json!({"q": {"action": "accept"}}), state: Some("s\"\u{e9}".into()) };
         let capabilities = json!({"elicitation": {}});
         let wants = Wants { progress: true, log_level: Some("info"), capabilities, input: Some(input) };

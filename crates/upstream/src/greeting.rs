@@ -205,6 +205,7 @@ impl Probe<'_> {
             bytes: &bytes,
             method,
             name: None,
+            mirrored: &[],
             timeout,
             max_response_bytes: MESSAGE_LIMIT,
             attendant: None,

@@ -17,6 +17,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use portcullis_core::jsonrpc::{Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
+use portcullis_governance::mirrored;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -255,8 +256,14 @@ impl Inner {
             if let Ok(method) = HeaderValue::from_str(exchange.method) {
                 headers.insert(METHOD, method);
             }
-            if let Some(Ok(name)) = exchange.name.map(HeaderValue::from_str) {
+            if let Some(Ok(name)) = exchange.name.map(|name| HeaderValue::from_str(&mirrored::encoded(name)))
+            {
                 headers.insert(NAME, name);
+            }
+            for (name, value) in exchange.mirrored {
+                if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::from_str(value)) {
+                    headers.insert(name, value);
+                }
             }
         }
         request

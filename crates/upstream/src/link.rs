@@ -27,6 +27,8 @@ pub(crate) struct Exchange<'a> {
     pub(crate) method: &'a str,
     /// The tool, where the method has one.
     pub(crate) name: Option<&'a str>,
+    /// Arguments that headers repeat.
+    pub(crate) mirrored: &'a [(String, String)],
     pub(crate) timeout: Duration,
     pub(crate) max_response_bytes: usize,
     pub(crate) attendant: Option<&'a Arc<dyn Beside>>,
@@ -40,6 +42,7 @@ impl<'a> Exchange<'a> {
             bytes: &frame.bytes,
             method: frame.method,
             name: frame.name.as_deref(),
+            mirrored: &frame.mirrored,
             timeout: permit.timeout(),
             max_response_bytes: permit.max_response_bytes(),
             attendant,

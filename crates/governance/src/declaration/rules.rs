@@ -217,7 +217,11 @@ impl Checker<'_> {
                 &format!("{at}/parameters"),
                 "must be closed: `type: object` with `additionalProperties: false`",
             ),
-            Ok(_) => {}
+            Ok(_) => {
+                if let Err(problem) = crate::mirrored::read(&tool.parameters) {
+                    self.reject(6, &format!("{at}/parameters"), problem);
+                }
+            }
             Err(error) => self.reject(6, &format!("{at}/parameters"), error.to_string()),
         }
         match (&tool.output.schema, tool.output.kind) {

@@ -84,6 +84,7 @@ impl Inner {
                     bytes: &bytes,
                     method: "subscriptions/listen",
                     name: None,
+                    mirrored: &[],
                     timeout: Duration::MAX,
                     max_response_bytes: MESSAGE_LIMIT,
                     attendant: None,

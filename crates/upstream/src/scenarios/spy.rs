@@ -165,13 +165,15 @@ impl Default for Ask {
 impl Ask {
     pub(crate) async fn call(self, live: &Live, tool: &str, arguments: &Value) -> Outcome {
         let params = format!(r#""name":{},"arguments":{arguments}"#, serde_json::json!(tool));
-        let call = WireCall { method: "tools/call", name: Some(tool), params: params.as_bytes() };
+        let call =
+            WireCall { method: "tools/call", name: Some(tool), params: params.as_bytes(), mirrored: &[] };
         let frame = live.frame(&call);
         let exchange = Exchange {
             id: frame.id,
             bytes: &frame.bytes,
             method: frame.method,
             name: frame.name.as_deref(),
+            mirrored: &[],
             timeout: self.timeout,
             max_response_bytes: self.max,
             attendant: None,

@@ -8,7 +8,7 @@ use portcullis_core::Principal;
 use portcullis_core::jsonrpc::{Kind, Message, error_response};
 use portcullis_governance::boundary::{CancellationSignal, Canceller};
 
-use super::headers::{SESSION, VERSION, mismatch};
+use super::headers::{SESSION, VERSION, decoded, mismatch};
 use super::{Reply, busy, plain, rpc};
 use crate::edge::batch::is_batch;
 use crate::edge::conversation::{Conversation, UnderWay};
@@ -123,6 +123,10 @@ impl Edge {
         if let Some(problem) = mismatch(headers, version, method, params.as_ref()) {
             return refuse(StatusCode::BAD_REQUEST, header_mismatch(problem));
         }
+        if method == "tools/call" && !self.mirrors(headers, params.as_ref()) {
+            let answer = header_mismatch("an Mcp-Param header is missing or differs from the arguments");
+            return refuse(StatusCode::BAD_REQUEST, answer);
+        }
         if !self.offers(method, Era::Modern) {
             return refuse(StatusCode::NOT_FOUND, Answer::unknown_method(method));
         }
@@ -132,6 +136,24 @@ impl Edge {
         let (canceller, cancel) = CancellationSignal::pair();
         let hold = Hold::Modern(CancelOnDrop(Some(canceller)));
         self.respond(Sender::new(conversation), headers, message, cancel, hold).await
+    }
+
+    /// Whether headers say of a call's arguments what the arguments say, where the tool wants them repeated.
+    fn mirrors(&self, headers: &HeaderMap, params: Option<&Params<'_>>) -> bool {
+        let Some(params) = params else { return true };
+        let world = self.world.load();
+        let Some(entry) = params.name.as_deref().and_then(|name| world.registry().tool(name)) else {
+            return true;
+        };
+        if entry.tool.mirrored().is_empty() {
+            return true;
+        }
+        let arguments = params.arguments.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        let arguments: serde_json::Value = arguments.unwrap_or_default();
+        entry.tool.mirrored().iter().all(|one| match headers.get(one.header()) {
+            None => one.agrees(&arguments, None),
+            Some(value) => decoded(value).is_some_and(|said| one.agrees(&arguments, Some(&said))),
+        })
     }
 
     async fn legacy(
