@@ -13,6 +13,7 @@
 //! | [`projection`] | the paths an operator wants to see instead of a summary |
 //! | [`handle`] | names of artifacts that nobody can guess |
 //! | [`artifacts`] | what is kept, sealed, for whom and how long |
+//! | [`redact`] | secrets taken out of texts, of JSON, and of texts that come in pieces |
 //! | [`view`] | looking at part of an artifact: lines, matches, pointers, rows with filter, sort and count |
 //!
 //! # Invariants
@@ -33,6 +34,7 @@ mod lines;
 pub mod outline;
 pub mod part;
 pub mod projection;
+pub mod redact;
 pub mod result;
 pub mod summary;
 pub mod view;
@@ -44,6 +46,7 @@ pub use envelope::{ArtifactRef, NewArtifact, Provenance, ResultEnvelope, Source,
 pub use firewall::{About, Cut, Firewall, Kept};
 pub use handle::Handle;
 pub use projection::Keep;
+pub use redact::{RedactionRules, Redactor};
 pub use result::CallToolResult;
 pub use view::{Selector, View, ViewError, view as view_artifact};
 pub use wire::Format;

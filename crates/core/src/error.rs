@@ -31,6 +31,10 @@ pub enum ErrorCode {
     UpstreamError,
     /// The result is larger than declared.
     ResultTooLarge,
+    /// There is nothing to look at under this handle, or not in this way.
+    ViewFailed,
+    /// More than is allowed in this time or in this session.
+    RateLimited,
     /// The request was cancelled by its caller.
     Cancelled,
     /// A defect of the gateway.
@@ -51,7 +55,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for documentation and tests.
-    pub const ALL: [ErrorCode; 18] = [
+    pub const ALL: [ErrorCode; 20] = [
         ErrorCode::ArgsInvalid,
         ErrorCode::SchemaInvalid,
         ErrorCode::PathNotFound,
@@ -62,6 +66,8 @@ impl ErrorCode {
         ErrorCode::UpstreamTimeout,
         ErrorCode::UpstreamError,
         ErrorCode::ResultTooLarge,
+        ErrorCode::ViewFailed,
+        ErrorCode::RateLimited,
         ErrorCode::Cancelled,
         ErrorCode::Internal,
         ErrorCode::Validation,
@@ -101,6 +107,8 @@ impl ErrorCode {
             ErrorCode::UpstreamTimeout => ("UPSTREAM_TIMEOUT", 3, -31004),
             ErrorCode::UpstreamError => ("UPSTREAM_ERROR", 1, -31023),
             ErrorCode::ResultTooLarge => ("RESULT_TOO_LARGE", 1, -31024),
+            ErrorCode::ViewFailed => ("VIEW_FAILED", 8, -31026),
+            ErrorCode::RateLimited => ("RATE_LIMITED", 1, -31027),
             ErrorCode::Cancelled => ("CANCELLED", 3, -31025),
             ErrorCode::Internal => ("INTERNAL", 1, -32603),
             ErrorCode::Validation => ("VALIDATION", 7, -31030),

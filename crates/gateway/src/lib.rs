@@ -13,6 +13,7 @@
 //! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
 //! | [`edge`] | MCP towards agents: both eras, over stdio and streamable HTTP |
 //! | [`result`] | the result as the client's era wants it, byte for byte where it can be |
+//! | [`shaping`] | results in short, what is kept of them, and `tool_view` |
 //! | [`target`] | what an agent asks for, by the name it knows |
 //! | `sealed` | opaque texts that clients carry for us |
 //! | [`projector`] | state in the store, following the log |
@@ -39,6 +40,7 @@ pub mod recovery;
 pub mod replay;
 pub mod result;
 mod sealed;
+pub mod shaping;
 pub mod target;
 mod upstream_said;
 pub mod upstreams;

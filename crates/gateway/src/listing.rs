@@ -36,9 +36,10 @@ pub(crate) struct List {
 pub(crate) struct UnknownCursor;
 
 impl List {
-    /// `tools/list`, sorted by server and declared order.
-    pub(crate) fn tools(registry: &Registry, gauntlet: &Gauntlet, era: Era) -> Self {
-        Self::new("tools", registry.tools().iter().map(|entry| named(entry, gauntlet, era, "name")))
+    /// `tools/list`, sorted by server and declared order, the gateway's own last.
+    pub(crate) fn tools(registry: &Registry, gauntlet: &Gauntlet, era: Era, own: &[&str]) -> Self {
+        let tools = registry.tools().iter().map(|entry| named(entry, gauntlet, era, "name"));
+        Self::new("tools", tools.chain(own.iter().map(|definition| definition.as_bytes().to_vec())))
     }
 
     /// `prompts/list`, likewise.

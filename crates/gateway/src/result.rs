@@ -120,6 +120,11 @@ pub fn for_client(result: &SafeResult, view: View<'_>) -> Vec<u8> {
     shaped(result.json(), view, result.has_other_structured())
 }
 
+/// A result in short, likewise.
+pub fn in_short(result: &str, view: View<'_>) -> Vec<u8> {
+    shaped(result.as_bytes(), view, false)
+}
+
 fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {
     let Ok(members) = serde_json::from_slice::<Members<'_>>(result) else { return result.to_vec() };
     let mut meta = member(&members, "_meta")

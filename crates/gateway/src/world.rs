@@ -26,15 +26,16 @@ pub struct World {
 }
 
 impl World {
-    /// Builds a world. Lists are rendered here, once, and not per request.
+    /// Builds a world. Lists are rendered here, once, and not per request; `own` tools are the gateway's.
     pub fn new(
         registry: Arc<Registry>,
         upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
         gauntlet: &Gauntlet,
+        own: &[&str],
     ) -> Self {
         // What a tool's structured results may be differs between the eras (GNT-P3).
-        let legacy_tools = List::tools(&registry, gauntlet, Era::Legacy);
-        let modern_tools = List::tools(&registry, gauntlet, Era::Modern);
+        let legacy_tools = List::tools(&registry, gauntlet, Era::Legacy, own);
+        let modern_tools = List::tools(&registry, gauntlet, Era::Modern, own);
         let (prompts, templates) = (List::prompts(&registry, gauntlet), List::templates(&registry, gauntlet));
         let resources = List::resources(&registry, gauntlet);
         Self { registry, upstreams, legacy_tools, modern_tools, resources, templates, prompts }

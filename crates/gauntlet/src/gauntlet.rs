@@ -1,13 +1,14 @@
 //! How the gauntlet is set up, and making single texts and values safe to show.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::glob::Glob;
 use crate::sanitise::clean::{Clean, Raw};
 use crate::sanitise::{Escape, MarkerError, Report, Sanitiser, Unclean};
-use crate::{GauntletError, ToolSpec};
+use crate::{GauntletError, Redact, ToolSpec};
 
 /// What a text block that is JSON is to the sanitiser (GNT-P8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,6 +31,8 @@ pub struct GauntletConfig {
     pub strip_ansi: bool,
     /// Tools that are treated differently; the first that matches counts.
     pub tools: Vec<ToolOverride>,
+    /// Who takes secrets out; nobody if not set.
+    pub redact: Option<Arc<dyn Redact>>,
 }
 
 /// How some tools are treated.
@@ -47,13 +50,29 @@ pub struct Gauntlet {
     pub(crate) sanitiser: Sanitiser,
     pub(crate) text_json: TextJson,
     tools: Vec<ToolOverride>,
+    redact: Option<Arc<dyn Redact>>,
 }
 
 impl Gauntlet {
     /// Sets the checks up.
     pub fn new(config: &GauntletConfig) -> Result<Self, MarkerError> {
         let sanitiser = Sanitiser::new(&config.extra_markers, config.strip_ansi)?;
-        Ok(Self { sanitiser, text_json: config.text_json, tools: config.tools.clone() })
+        Ok(Self {
+            sanitiser,
+            text_json: config.text_json,
+            tools: config.tools.clone(),
+            redact: config.redact.clone(),
+        })
+    }
+
+    /// A text without secrets, and how many there were.
+    pub(crate) fn redacted<'t>(&self, text: &'t str) -> (Cow<'t, str>, u64) {
+        self.redact.as_ref().map_or((Cow::Borrowed(text), 0), |redact| redact.text(text))
+    }
+
+    /// The same for a result; `None` if there were none. PRO-68: what a server keeps with the client is its own.
+    pub(crate) fn redacted_json(&self, json: &str) -> Option<(String, u64)> {
+        self.redact.as_ref()?.json(json, &["requestState"])
     }
 
     /// How the texts of a tool are written.
@@ -69,7 +88,22 @@ impl Gauntlet {
 
     /// A text of a server: all three transforms.
     pub fn clean_text<'a>(&self, raw: Raw<&'a str>) -> Result<Clean<Cow<'a, str>>, GauntletError> {
-        self.cleaned(raw, Escape::Html)
+        let text = raw.into_inner();
+        match self.redacted(text) {
+            (_, 0) => {}
+            (redacted, _) => {
+                let clean = self.cleaned(Raw::new(&redacted), Escape::Html)?.into_inner().into_owned();
+                return Ok(Clean::new(Cow::Owned(self.redacted(&clean).0.into_owned())));
+            }
+        }
+        let clean = self.cleaned(Raw::new(text), Escape::Html)?;
+        match clean.get() {
+            Cow::Owned(changed) => match self.redacted(changed) {
+                (_, 0) => Ok(clean),
+                (redacted, _) => Ok(Clean::new(Cow::Owned(redacted.into_owned()))),
+            },
+            Cow::Borrowed(_) => Ok(clean),
+        }
     }
 
     /// Texts that stand next to each other: a marker spread over several of them is found (GNT-Z7).
@@ -104,9 +138,15 @@ impl Gauntlet {
         while let Some(value) = pending.pop() {
             match value {
                 Value::String(text) => {
+                    if let (Cow::Owned(redacted), found) = self.redacted(text) {
+                        *text = redacted;
+                        report.redactions += found as usize;
+                    }
                     let cleaned = self.sanitiser.text(text, Escape::Html, usize::MAX, &mut report);
                     if let Cow::Owned(clean) = cleaned.map_err(unshowable)? {
-                        *text = clean;
+                        let (redacted, found) = self.redacted(&clean);
+                        report.redactions += found as usize;
+                        *text = redacted.into_owned();
                     }
                 }
                 Value::Array(items) => pending.extend(items),

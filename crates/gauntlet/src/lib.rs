@@ -14,6 +14,7 @@
 //! | [`args`] | arguments as they come from the one strict reader |
 //! | [`spec`] | a tool as the gauntlet knows it; [`screen`] |
 //! | [`result`] | a result that only [`Gauntlet::finish`] can read, and what may leave afterwards |
+//! | [`redact`] | when secrets are taken out, by somebody who knows them |
 //! | `kind` | what a result must look like, by what was asked for |
 //! | `leaves`, `blocks` | the strings of a result, cleaned where they stand |
 //! | [`upstream_words`] | what servers say when something goes wrong |
@@ -45,6 +46,7 @@ pub mod glob;
 mod kind;
 mod leaves;
 mod payload;
+pub mod redact;
 pub mod result;
 pub mod sanitise;
 pub mod schema;
@@ -60,6 +62,7 @@ pub use error::GauntletError;
 pub use gauntlet::{Gauntlet, GauntletConfig, TextJson, ToolOverride};
 pub use glob::Glob;
 pub use kind::ResultKind;
+pub use redact::Redact;
 pub use result::{RawResult, ResultType, SafeResult};
 pub use sanitise::clean::{Clean, Raw};
 pub use sanitise::{Escape, Report};

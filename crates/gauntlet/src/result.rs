@@ -174,14 +174,34 @@ impl Gauntlet {
     ) -> Result<SafeResult, GauntletError> {
         let escape = self.escape_for(spec);
         let source = std::str::from_utf8(&text).map_err(|_| misshapen(spec, "not UTF-8"))?;
+        // CTX-42: secrets go first, so that nothing below can take one apart and hide it.
+        let (text, redactions) = match self.redacted_json(source) {
+            Some((redacted, found)) => (Bytes::from(redacted), found),
+            None => (text, 0),
+        };
+        let source = std::str::from_utf8(&text).map_err(|_| misshapen(spec, "not UTF-8"))?;
         let mut cleaner = Cleaner { sanitiser: &self.sanitiser, escape, report: Report::default(), nodes: 0 };
         let limit = spec.max_response_bytes.saturating_mul(2);
         let mut edits = Edits::new(source, limit);
         let marks = self
             .clean_members(&mut cleaner, &mut edits, source, spec.result)
             .map_err(|fault| refused(spec, fault, limit))?;
-        let report = cleaner.report;
-        let json = edits.finish().map_or_else(|| text.clone(), Bytes::from);
+        let mut report = cleaner.report;
+        report.redactions += redactions as usize;
+        let json = match edits.finish() {
+            None => text.clone(),
+            // And again, where a marker may have stood between two halves of one.
+            Some(changed) => {
+                let changed = String::from_utf8(changed).map_err(|_| misshapen(spec, "not UTF-8"))?;
+                match self.redacted_json(&changed) {
+                    None => Bytes::from(changed),
+                    Some((redacted, found)) => {
+                        report.redactions += found as usize;
+                        Bytes::from(redacted)
+                    }
+                }
+            }
+        };
         Ok(SafeResult {
             json,
             result_type,

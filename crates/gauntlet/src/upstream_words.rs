@@ -30,13 +30,14 @@ impl Gauntlet {
     }
 
     fn error_text(&self, text: &str) -> String {
-        let scrubbed = scrub(text);
+        let (redacted, _) = self.redacted(text);
+        let scrubbed = scrub(&redacted);
         // Cut before cleaning: a cut through clean text could leave half a reference (GNT-O2).
         let cut =
             scrubbed.char_indices().nth(MAX_ERROR_CHARACTERS).map_or(&*scrubbed, |(at, _)| &scrubbed[..at]);
         let clean = self.sanitiser.text(cut, Escape::Html, usize::MAX, &mut Report::default());
         // Removing a marker may have put two halves of a secret together.
-        clean.map_or_else(|_| WITHHELD.to_owned(), |clean| scrub(&clean).into_owned())
+        clean.map_or_else(|_| WITHHELD.to_owned(), |clean| scrub(&self.redacted(&clean).0).into_owned())
     }
 
     /// A JSON-RPC error object as received; `None` if it is none.

@@ -84,6 +84,9 @@ pub(crate) enum Command {
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),
+    /// See what is kept of long results
+    #[command(subcommand)]
+    Artifact(ArtifactCommand),
     /// Call one tool through the gateway, as an agent would
     Call(CallArgs),
     /// Read and verify the evidence
@@ -382,6 +385,25 @@ pub(crate) struct BundleArgs {
     /// The preset beside it: strict, balanced or observe [default: as configured]
     #[arg(long)]
     pub(crate) preset: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ArtifactCommand {
+    /// List what is kept, for whom and how long
+    List,
+    /// Show part of an artifact
+    #[command(
+        after_help = "Examples:\n  portcullis artifact view art_… --select '{\"type\":\"lines\",\"start\":-20}'\n  \
+portcullis artifact view art_… --select '{\"type\":\"rows\",\"pattern\":\"where status = open | count by owner\"}'\n\nSelectors: \
+head, tail, lines, rows, json_keys, json_pointer, grep, bytes, part. Looking goes on record."
+    )]
+    View {
+        /// Which
+        handle: String,
+        /// Which part, as tool_view takes it
+        #[arg(long, value_name = "JSON", default_value = r#"{"type":"head","chars":2000}"#)]
+        select: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

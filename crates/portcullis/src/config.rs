@@ -23,6 +23,10 @@ use url::Url;
 use crate::cli::Global;
 use crate::failure::Failure;
 
+mod results;
+
+use results::{ArtifactsSection, EnvelopeSection, FirewallSection, RedactionSection};
+
 /// Where agents connect unless told otherwise.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
 
@@ -39,6 +43,10 @@ pub(crate) struct Config {
     pub(crate) permits: PermitsSection,
     pub(crate) audit: AuditSection,
     pub(crate) gauntlet: GauntletSection,
+    pub(crate) redaction: RedactionSection,
+    pub(crate) firewall: FirewallSection,
+    pub(crate) envelope: EnvelopeSection,
+    pub(crate) artifacts: ArtifactsSection,
     /// Only so that it can be refused with an explanation (GOV-201).
     server: Option<toml::Value>,
 }
@@ -333,6 +341,7 @@ impl GauntletSection {
             extra_markers: self.sanitiser.extra_markers.clone(),
             strip_ansi: self.sanitiser.strip_ansi,
             tools: tools.collect::<Result<_, Failure>>()?,
+            redact: None,
         };
         Gauntlet::new(&config)
             .map_err(|error| Failure::field("gauntlet.sanitiser.extra_markers", error.to_string()))?;
@@ -405,6 +414,9 @@ impl Config {
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;
         options.gauntlet = self.gauntlet.config()?;
+        options.gauntlet.redact = self.redaction.redactor()?;
+        options.unredacted = self.redaction.waived()?;
+        options.shaping = results::shaping(&self.firewall, &self.envelope, &self.artifacts)?;
         options.access.mode = self.gauntlet.capability_mode.into();
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);

@@ -53,6 +53,8 @@ pub(crate) enum Request {
     OperatorRemove { name: String, reason: String },
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
+    ArtifactList,
+    ArtifactView { handle: String, selector: Value },
     KeyRevoke { agent: String, reason: String },
     AuditExport { out: PathBuf, from: u64, to: Option<u64> },
     AuditEvidence { seqs: Vec<u64>, reason: String },
@@ -307,6 +309,10 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
             created
         }
         Request::KeyList => json!(control.keys()),
+        Request::ArtifactList => json!(control.artifacts()),
+        Request::ArtifactView { handle, selector } => {
+            control.view_artifact(operator, handle, selector).await?
+        }
         Request::KeyRevoke { agent, reason } => {
             control.revoke_key(operator, agent, reason).await?;
             json!({"agent": agent, "state": "revoked"})

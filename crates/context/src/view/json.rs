@@ -1,10 +1,11 @@
 //! Views of JSON. A value is shown as it was written, never parsed and written again.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::selector::Span;
 use super::{More, View, ViewError, fitting, whole_text};
@@ -21,12 +22,13 @@ pub(super) fn keys(artifact: &Opened<'_>, keys: &[String], max_bytes: usize) -> 
     if !object.get().starts_with('{') {
         return Err(ViewError::content("the content is not a JSON object", &["json_pointer", "rows"]));
     }
-    let mut shown: Map<String, Value> = Map::new();
+    let mut shown: BTreeMap<String, Value> = BTreeMap::new();
     for (name, raw) in members(object.get()) {
         if keys.iter().any(|key| *key == name) {
             // Nested too deeply to be written prettily: then it has to be asked for by pointer.
-            let value = serde_json::from_str(raw.get())
+            let mut value: Value = serde_json::from_str(raw.get())
                 .map_err(|_| ViewError::content("nested too deeply", &["json_pointer"]))?;
+            value.sort_all_objects();
             shown.insert(name.into_owned(), value);
         }
     }
@@ -42,7 +44,7 @@ pub(super) fn keys(artifact: &Opened<'_>, keys: &[String], max_bytes: usize) -> 
             format!("none of them is there; there are {}", there.join(", ")),
         ));
     }
-    let pretty = serde_json::to_string_pretty(&Value::Object(shown)).expect("a value is JSON");
+    let pretty = serde_json::to_string_pretty(&shown).expect("a value is JSON");
     if pretty.len() <= max_bytes {
         return Ok(View::whole(pretty));
     }

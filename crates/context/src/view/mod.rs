@@ -77,7 +77,10 @@ impl View {
 
 impl std::fmt::Display for More {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "more: {} of {}", self.selector, self.of)
+        // In the order of the tool's definition, whatever order the map has.
+        let fields = selector::FIELDS.iter().filter_map(|name| Some((name, self.selector.get(name)?)));
+        let fields: Vec<String> = fields.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        write!(f, "more: {{{}}} of {}", fields.join(","), self.of)
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::json::{follow, members};
 use super::query::{Aggregate, Cell, Function, Query};
@@ -222,15 +222,11 @@ impl<'a> Table<'a> {
         }
         let mut out = String::new();
         for (cells, tallies) in groups {
-            let mut line = Map::new();
-            for (name, cell) in query.groups.iter().zip(cells) {
-                line.insert(name.clone(), value_of(cell));
-            }
-            for (aggregate, tally) in query.aggregates.iter().zip(tallies) {
-                line.insert(aggregate.name(), tally.value(aggregate));
-            }
-            out.push_str(&Value::Object(line).to_string());
-            out.push('\n');
+            let groups = query.groups.iter().cloned().zip(cells.into_iter().map(value_of));
+            let counted =
+                query.aggregates.iter().zip(tallies).map(|(by, tally)| (by.name(), tally.value(by)));
+            let fields = groups.chain(counted).map(|(name, value)| format!("{}:{value}", Value::from(name)));
+            out.push_str(&format!("{{{}}}\n", fields.collect::<Vec<_>>().join(",")));
         }
         Ok(out)
     }

@@ -97,9 +97,10 @@ impl Span {
 /// Every type there is, in the order of the tool's definition.
 pub const TYPES: [&str; 9] =
     ["head", "tail", "lines", "rows", "json_keys", "json_pointer", "grep", "bytes", "part"];
-const FIELDS: [&str; 13] = [
+/// Every field there is, likewise.
+pub(super) const FIELDS: [&str; 12] = [
     "type", "chars", "start", "end", "keys", "columns", "pointer", "pattern", "context", "max", "offset",
-    "length", "",
+    "length",
 ];
 
 impl Selector {
@@ -108,8 +109,7 @@ impl Selector {
         let Value::Object(fields) = value else {
             return Err(ViewError::field("selector", "expected an object with a type"));
         };
-        if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str()) || name.is_empty())
-        {
+        if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
             let reason = format!("unknown field {}", portcullis_core::name::printable(unknown));
             return Err(ViewError::field("selector", reason));
         }

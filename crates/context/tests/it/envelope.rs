@@ -56,7 +56,8 @@ fn a_long_text_is_its_beginning_and_a_handle() {
     assert_eq!(shown["content"].as_array().unwrap().len(), 1);
     assert!(shown.get("structuredContent").is_none() && shown.get("isError").is_none());
     let envelope = envelope_in(&shown);
-    let keys: Vec<&str> = envelope.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut keys: Vec<&str> = envelope.as_object().unwrap().keys().map(String::as_str).collect();
+    keys.sort_unstable();
     assert_eq!(keys, ["artifacts", "facts", "status", "summary", "views"]);
     assert_eq!(envelope["summary"], long[..500]);
     // `state: open` is in the summary already.
@@ -124,13 +125,12 @@ fn large_results_cost_a_few_hundred_tokens() {
 #[test]
 fn facts_come_from_structured_content_first() {
     // CTX-6
-    let json = json!({
-        "content": [{"type": "text", "text": "a: b\n  spaced: line  \nno fact\n"}],
-        "structuredContent": {"count": 42, "status": "done", "ok": true, "list": [1, {"a": null}], "long": "x".repeat(300)},
-    })
-    .to_string();
+    let long = "x".repeat(300);
+    let json = format!(
+        r#"{{"content":[{{"type":"text","text":"a: b\n  spaced: line  \nno fact\n"}}],"structuredContent":{{"count":42,"status":"done","ok":true,"list":[1, {{"a":null}}],"long":"{long}"}}}}"#
+    );
     let (envelope, _, full_text) = result_to_envelope(&CallToolResult::read(&json), "t");
-    let facts = ["count: 42", r#"list: [1,{"a":null}]"#, "ok: true", "status: done", "a: b", "spaced: line"];
+    let facts = ["count: 42", "status: done", "ok: true", r#"list: [1,{"a":null}]"#, "a: b", "spaced: line"];
     assert_eq!(envelope.facts, facts);
     assert!(full_text.starts_with("a: b\n  spaced: line  \nno fact\n\ncount: 42\n"), "{full_text}");
     let many = text(&"k: v\n".repeat(30)).to_string();

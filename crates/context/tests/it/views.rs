@@ -59,7 +59,7 @@ fn heads_and_tails_are_characters() {
     assert_eq!((whole.more.is_none(), text(whole)), (true, "äöü\nß€😀".into()));
     let long = Fixture::new("text/plain", numbered(5_321).as_bytes());
     let head = long.view(json!({"type": "head", "chars": 10})).unwrap();
-    assert_eq!(head.more.unwrap().to_string(), r#"more: {"end":101,"start":1,"type":"lines"} of 5321 lines"#);
+    assert_eq!(head.more.unwrap().to_string(), r#"more: {"type":"lines","start":1,"end":101} of 5321 lines"#);
     // Never more than fits, and never half a character.
     let wide = Fixture::new("text/plain", "😀".repeat(10_000).as_bytes());
     let head = wide.view_within(json!({"type": "head", "chars": 9_000}), 1_001).unwrap();
@@ -81,7 +81,7 @@ fn lines_are_half_open_and_count_from_either_end() {
     let view = fixture.view(json!({"type": "lines", "start": 0, "end": 200})).unwrap();
     assert_eq!(
         view.more.unwrap().to_string(),
-        r#"more: {"end":400,"start":200,"type":"lines"} of 5321 lines"#
+        r#"more: {"type":"lines","start":200,"end":400} of 5321 lines"#
     );
     // Following `more` shows every line once.
     let (mut selector, mut all) = (json!({"type": "lines"}), String::new());
@@ -208,7 +208,7 @@ fn rows_of_csv_are_filtered_sorted_and_counted() {
     let counted = query("count, sum(amount), max(amount) by status");
     assert_eq!(
         counted,
-        "{\"count\":3,\"max(amount)\":10,\"status\":\"open\",\"sum(amount)\":12.5}\n{\"count\":1,\"max(amount)\":5,\"status\":\"closed\",\"sum(amount)\":5}\n"
+        "{\"status\":\"open\",\"count\":3,\"sum(amount)\":12.5,\"max(amount)\":10}\n{\"status\":\"closed\",\"count\":1,\"sum(amount)\":5,\"max(amount)\":5}\n"
     );
     assert_eq!(query("where status = none | avg(amount)"), "{\"avg(amount)\":null}\n");
     for (selector, field) in [
@@ -239,7 +239,7 @@ fn rows_of_json_are_elements_of_an_array() {
     assert_eq!(text(view), "{\"id\":0,\"user.name\":\"u0\"}\n{\"id\":1,\"user.name\":\"u1\"}\n");
     let counted = text(select(json!({"pattern": "where ok = true | count by user.name"})));
     assert_eq!(counted.lines().count(), 3);
-    assert!(counted.contains("{\"count\":17,\"user.name\":\"u0\"}"), "{counted}");
+    assert!(counted.contains("{\"user.name\":\"u0\",\"count\":17}"), "{counted}");
     let error = fixture.view(json!({"type": "rows", "pointer": "/data"})).unwrap_err();
     assert_eq!(error.to_string(), "pointer: there is no array; arrays are at /data/rows");
 }

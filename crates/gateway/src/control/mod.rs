@@ -4,6 +4,7 @@
 //! force. An operation that cannot confirm its durable event has changed nothing.
 
 mod approvals;
+mod artifacts;
 mod evidence;
 mod explain;
 mod keys;
@@ -32,6 +33,7 @@ use portcullis_upstream::Settings;
 
 use crate::access::AccessOptions;
 use crate::access::agent_keys::AgentKeys;
+use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
@@ -69,6 +71,10 @@ pub struct GatewayOptions {
     pub principal: Principal,
     /// How arguments and results are checked and cleaned.
     pub gauntlet: GauntletConfig,
+    /// Why secrets are not taken out of results, where an operator waived it; on record at every start (CTX-42).
+    pub unredacted: Option<String>,
+    /// How results are shaped for models.
+    pub shaping: ShapingOptions,
     /// How agents name what servers offer.
     pub names: Names,
     /// Certificate authorities of servers besides the machine's own.
@@ -112,7 +118,12 @@ impl GatewayOptions {
             audit: AuditSettings::default(),
             replay: None,
             principal: Principal::agent("local").expect("a plain name"),
-            gauntlet: GauntletConfig::default(),
+            gauntlet: GauntletConfig {
+                redact: Some(Arc::new(portcullis_context::Redactor::default())),
+                ..GauntletConfig::default()
+            },
+            unredacted: None,
+            shaping: ShapingOptions::default(),
             names: Names::default(),
             authorities: None,
             access: AccessOptions::default(),
@@ -186,6 +197,7 @@ pub struct Control {
     world: Arc<WorldCell>,
     options: GatewayOptions,
     settings: Settings,
+    shaping: Arc<Shaping>,
     // One change at a time; held across the durable commit, never across a probe.
     state: tokio::sync::Mutex<State>,
 }
@@ -202,12 +214,15 @@ struct State {
     activations: Vec<Activation>,
     names: Names,
     gauntlet: Arc<Gauntlet>,
+    /// Whether results are shaped where tools are called directly: then there is a tool to look at the rest.
+    views: bool,
 }
 
 impl State {
     fn world(&self) -> World {
         let registry = Registry::named(self.entries.values().cloned(), self.policy.clone(), self.names);
-        World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet)
+        let own: &[&str] = if self.views { &[TOOL_VIEW_DEFINITION] } else { &[] };
+        World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet, own)
     }
 }
 

@@ -37,6 +37,7 @@ use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
 use crate::replay::Replaying;
+use crate::shaping::Shaping;
 use crate::upstreams::Upstream;
 use crate::world::WorldCell;
 
@@ -86,14 +87,19 @@ impl Gateway {
             .map_err(|error| ControlError::new(ErrorCode::Validation, error.to_string()))?;
         let gauntlet = Arc::new(gauntlet);
         let (names, checks) = (options.names, gauntlet.clone());
-        let state = restore_servers(&store, (policy, activations), names, checks, &log, &settings).await?;
+        let mut state =
+            restore_servers(&store, (policy, activations), names, checks, &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
         let replay = replaying.as_ref().map(|replaying| replaying.cassette.sha256());
-        let started = Event::new(EventName::SystemStarted, &Actor::system()).data(json!({
+        let mut started = json!({
             "mode": options.mode, "pid": std::process::id(), "replay": replay, "version": options.version,
-        }));
+        });
+        if let Some(reason) = &options.unredacted {
+            started["redaction_waived"] = json!(reason);
+        }
+        let started = Event::new(EventName::SystemStarted, &Actor::system()).data(started);
         let receipt = log.commit(vec![started]).await?;
         // A hint for the next start, which reads the log from here on; losing it only costs time.
         let _ = fs::write(options.home.join("state/started"), receipt.seq.to_string());
@@ -103,6 +109,10 @@ impl Gateway {
         let _ =
             std::thread::Builder::new().name("audit-verify".into()).spawn(move || whole.verify_or_block());
 
+        let fingerprint_key = fingerprint_key(&options.home).map_err(unusable_home)?;
+        let shaping = Shaping::open(&options.home, options.shaping.clone(), &fingerprint_key, clock.clone());
+        let shaping = Arc::new(shaping.map_err(unusable_home)?);
+        state.views = shaping.in_passthrough();
         let world = Arc::new(WorldCell::new(state.world()));
         let (violations, reported) = mpsc::unbounded_channel();
         let mint = Mint::new(log.id(), clock.clone(), options.permit_ttl);
@@ -113,7 +123,7 @@ impl Gateway {
             book: book.clone(),
             boundary: Boundary::new(&mint, clock.clone()),
             mint,
-            fingerprint_key: fingerprint_key(&options.home).map_err(unusable_home)?,
+            fingerprint_key,
             approval_wait: options.approval_wait,
             replaying,
             gauntlet,
@@ -127,7 +137,9 @@ impl Gateway {
             log.clone(),
             clock.clone(),
         );
-        let edge = Arc::new(Edge::new(lifecycle, access, options.version.clone(), options.principal.clone()));
+        let edge =
+            Edge::new(lifecycle, access, shaping.clone(), options.version.clone(), options.principal.clone());
+        let edge = Arc::new(edge);
         let control = Arc::new(Control {
             log,
             clock,
@@ -137,9 +149,11 @@ impl Gateway {
             world,
             options,
             settings,
+            shaping: shaping.clone(),
             state: tokio::sync::Mutex::new(state),
         });
         let (stop, stopped) = watch::channel(false);
+        tokio::spawn(shaping.sweep(stopped.clone()));
         let watcher = tokio::spawn(control.clone().watch(reported, stopped));
         Ok(Gateway { control, edge, projector, watcher, stop })
     }
@@ -323,6 +337,7 @@ async fn restore_servers(
         activations,
         names,
         gauntlet,
+        views: false,
     };
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {

@@ -18,6 +18,7 @@ mod revision;
 mod rounds;
 pub mod sessions;
 pub mod stdio;
+mod viewing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +42,7 @@ use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
 use crate::listing::{self, TTL_MS};
 use crate::result::{self, View};
 use crate::sealed::Seal;
+use crate::shaping::Shaping;
 use crate::target::Target;
 use crate::world::WorldCell;
 use attendant::Attendant;
@@ -94,6 +96,7 @@ pub struct Edge {
     version: String,
     principal: Principal,
     pub(crate) access: Access,
+    shaping: Arc<Shaping>,
     seal: Seal,
     gauntlet: Arc<Gauntlet>,
     parking: Parking,
@@ -128,17 +131,23 @@ impl Edge {
     pub(crate) fn new(
         lifecycle: Arc<Lifecycle>,
         access: Access,
+        shaping: Arc<Shaping>,
         version: String,
         principal: Principal,
     ) -> Self {
         let (world, gauntlet) = (lifecycle.world.clone(), lifecycle.gauntlet.clone());
-        let sessions = sessions::Sessions::new(lifecycle.log.clone(), lifecycle.clock.clone());
+        let sessions = sessions::Sessions::new(
+            lifecycle.log.clone(),
+            lifecycle.clock.clone(),
+            shaping.artifacts().clone(),
+        );
         Self {
             lifecycle,
             world,
             version,
             principal,
             access,
+            shaping,
             seal: Seal::new(),
             gauntlet,
             parking: Parking::default(),
@@ -239,6 +248,7 @@ impl Edge {
             return Answer::unknown_method(asked.method);
         }
         match asked.method {
+            "tools/call" if self.is_view(asked) => self.viewed(sender, asked).await,
             "tools/call" | "resources/read" | "prompts/get" | "completion/complete" => {
                 match self.understand(sender, asked, outlet, cancel) {
                     Ok(mut call) => {
@@ -428,7 +438,8 @@ impl Edge {
             let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
             else {
                 call.attendant.finish();
-                return self.shown(sender.era(), asked.method, response);
+                let short = self.in_short(asked.method, &response, &call).await;
+                return self.shown(sender.era(), asked.method, response, short);
             };
             let refuse = |document: &ErrorDocument| Answer::refusal(document, sender.era(), asked.method);
             let path = entry.tool.id().short();
@@ -471,7 +482,13 @@ impl Edge {
     }
 
     /// What the lifecycle came to, in the client's words.
-    fn shown(&self, era: Era, method: &str, response: Result<Response, ErrorDocument>) -> Answer {
+    fn shown(
+        &self,
+        era: Era,
+        method: &str,
+        response: Result<Response, ErrorDocument>,
+        short: Option<String>,
+    ) -> Answer {
         match response {
             Ok(Response { answered: Answered::Result(result), entry, mark, .. }) => {
                 let registry = self.world.load().registry().clone();
@@ -482,7 +499,10 @@ impl Edge {
                     Names::Prefixed => Some(&map),
                 };
                 let view = View { era, kind: entry.tool.subject().result(), mark: &mark, uris };
-                Answer::Result(result::for_client(&result, view).into())
+                Answer::Result(match short {
+                    Some(short) => result::in_short(&short, view).into(),
+                    None => result::for_client(&result, view).into(),
+                })
             }
             // Taken out before (see `governed`).
             Ok(Response { answered: Answered::InputRequired(_), .. }) => {
@@ -638,7 +658,13 @@ impl Answer {
                 data: Some(data),
             };
         }
-        let mut result = json!({"content": [{"type": "text", "text": data.to_string()}], "isError": true});
+        Self::for_the_model(document, era)
+    }
+
+    /// A refusal that a model can read and act on (CTX-80).
+    fn for_the_model(document: &ErrorDocument, era: Era) -> Self {
+        let text = serde_json::to_string(document).expect("an error document is plain JSON");
+        let mut result = json!({"content": [{"type": "text", "text": text}], "isError": true});
         if era == Era::Modern {
             result["resultType"] = json!("complete");
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_context::Artifacts;
 use portcullis_core::digest::to_hex;
 use portcullis_core::{Actor, Clock, Principal, Timestamp};
 use portcullis_governance::session::Session;
@@ -26,6 +27,8 @@ const MOST: usize = 10_000;
 pub(crate) struct Sessions {
     log: AuditLog,
     clock: Arc<dyn Clock>,
+    /// What sessions leave behind when they end.
+    artifacts: Arc<Artifacts>,
     // Reading is shared; only opening and ending sessions writes.
     live: RwLock<HashMap<Key, Live>>,
 }
@@ -55,8 +58,8 @@ impl Live {
 }
 
 impl Sessions {
-    pub(crate) fn new(log: AuditLog, clock: Arc<dyn Clock>) -> Self {
-        Self { log, clock, live: RwLock::default() }
+    pub(crate) fn new(log: AuditLog, clock: Arc<dyn Clock>, artifacts: Arc<Artifacts>) -> Self {
+        Self { log, clock, artifacts, live: RwLock::default() }
     }
 
     /// Opens a legacy session; its id is 128 random bits and never a credential. `None` if there are too many.
@@ -120,6 +123,7 @@ impl Sessions {
         }
         if let Some(ended) = live.remove(&key) {
             ended.conversation.hang_up();
+            self.artifacts.session_ended(ended.conversation.session().id());
             let event = Event::new(EventName::SessionEnded, &Actor::from(principal))
                 .session(ended.conversation.session().id());
             let _ = self.log.append(vec![event.data(json!({}))]);

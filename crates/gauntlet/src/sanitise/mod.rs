@@ -70,6 +70,8 @@ pub struct Report {
     pub markers: usize,
     /// Blocks replaced by a note of ours.
     pub replaced_blocks: usize,
+    /// Secrets taken out (CTX-42).
+    pub redactions: usize,
 }
 
 impl Report {
@@ -80,10 +82,14 @@ impl Report {
 
     /// The object shown to clients and kept in evidence.
     pub fn document(&self, escape: Escape) -> serde_json::Value {
-        serde_json::json!({
+        let mut document = serde_json::json!({
             "escape": escape.as_str(), "markers": self.markers,
             "replaced_blocks": self.replaced_blocks, "stripped": self.stripped,
-        })
+        });
+        if self.redactions > 0 {
+            document["redactions"] = self.redactions.into();
+        }
+        document
     }
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use cedar_policy::{
     Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr,
 };
-use portcullis_core::Timestamp;
 use portcullis_core::canon::{push_segment, to_jcs};
+use portcullis_core::{Principal, Timestamp};
 use serde_json::Value;
 
 use super::Policy;
@@ -66,7 +66,11 @@ impl<'r> Inquiry<'r> {
     }
 
     pub(super) fn facts(&self, policy: &Policy) -> &Facts {
-        self.facts.get_or_init(|| Facts::gather(policy, self.request, self.tool, &self.circumstances))
+        self.facts.get_or_init(|| {
+            let tags = if policy.reads_arguments { argument_tags(self.request) } else { Vec::new() };
+            let principal = &self.request.lineage().principal;
+            Facts::gather(policy, principal, tags, self.tool, &self.circumstances)
+        })
     }
 }
 
@@ -150,11 +154,12 @@ impl ToolFacts {
 impl Facts {
     fn gather(
         policy: &Policy,
-        request: &CanonicalRequest,
+        principal: &Principal,
+        tags: Vec<(String, Expr)>,
         tool: &ToolFacts,
         circumstances: &Circumstances<'_>,
     ) -> Self {
-        let principal = uid(&AGENT, request.lineage().principal.name());
+        let principal = uid(&AGENT, principal.name());
         let agent = entity(
             principal.clone(),
             vec![
@@ -164,7 +169,6 @@ impl Facts {
             HashSet::new(),
         );
         let call = uid(&CALL, "this");
-        let tags = if policy.reads_arguments { argument_tags(request) } else { Vec::new() };
         let described = Entity::new_with_tags(call.clone(), [], [], tags).expect("plain values evaluate");
         let entities = tool.entities.iter().cloned().chain([agent, described]);
         Self {
@@ -176,6 +180,18 @@ impl Facts {
             hour: circumstances.now.hour() as i64,
             entities: Entities::from_entities(entities, None).expect("four distinct entities"),
         }
+    }
+
+    /// What Cedar is told about a look at a result: the tool, and by which kind of selector (CTX-22).
+    pub(super) fn of_view(
+        policy: &Policy,
+        principal: &Principal,
+        tool: &ToolFacts,
+        circumstances: &Circumstances<'_>,
+        selector: &str,
+    ) -> Self {
+        let tags = vec![("portcullis:view".to_owned(), text(selector))];
+        Self::gather(policy, principal, tags, tool, circumstances)
     }
 
     pub(super) fn entities(&self) -> &Entities {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cedar_policy::{
     Authorizer, Decision as CedarDecision, PolicyId, PolicySet, Schema, ValidationMode, Validator,
 };
-use portcullis_core::{PolicyVersion, Sha256Digest};
+use portcullis_core::{PolicyVersion, Principal, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Claim, Scope};
@@ -24,7 +24,7 @@ use crate::request::CanonicalRequest;
 
 use answers::Answer;
 pub use bundle::Bundle;
-use facts::{Action, Inquiry};
+use facts::{Action, Facts, Inquiry};
 pub use facts::{Circumstances, ToolFacts};
 pub use settings::Settings;
 
@@ -296,8 +296,26 @@ impl Policy {
         inquiry.tool.answers.get_or_ask(key, action, approval, || self.ask_cedar(inquiry, action, approval))
     }
 
+    /// Whether an agent may look at what a result of this tool left behind, by this kind of selector (CTX-22). It is
+    /// the question `invoke` with the tag `portcullis:view`; nobody is asked, because the call itself was approved.
+    /// A refusal names the policies that decided.
+    pub fn may_view(
+        &self,
+        principal: &Principal,
+        tool: &ToolFacts,
+        circumstances: Circumstances<'_>,
+        selector: &str,
+    ) -> Result<(), Arc<[String]>> {
+        let facts = Facts::of_view(self, principal, tool, &circumstances, selector);
+        let answer = self.answer(&facts, Action::Invoke, None);
+        if answer.allowed { Ok(()) } else { Err(answer.reasons) }
+    }
+
     fn ask_cedar(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {
-        let facts = inquiry.facts(self);
+        self.answer(inquiry.facts(self), action, approval)
+    }
+
+    fn answer(&self, facts: &Facts, action: Action, approval: Option<(Scope, u32)>) -> Answer {
         let error = || Answer { allowed: false, reasons: ["error".to_owned()].into() };
         let Some(request) = facts.request(action, approval) else { return error() };
         let response = self.authorizer.is_authorized(&request, &self.set, facts.entities());

@@ -1,6 +1,7 @@
 //! What happens for each command.
 
 mod approve;
+mod artifact;
 mod audit;
 mod call;
 mod grants;
@@ -84,6 +85,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Grants(command) => grants::run(&context, command).await,
             Command::Operator(command) => operators::run(&context, command).await,
             Command::Policy(command) => policy::run(&context, command).await,
+            Command::Artifact(command) => artifact::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,

@@ -6,6 +6,7 @@ mod approvals;
 mod audit;
 mod commands;
 mod confined;
+mod context;
 mod crash;
 mod denial;
 mod edge;

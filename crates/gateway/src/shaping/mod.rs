@@ -1,0 +1,158 @@
+//! Results on their way to a model: shown as they stand, or in short with the rest kept for `tool_view`.
+//!
+//! This is the one place where a released result is shaped (CTX-1). It comes after the gauntlet, so that what is kept is
+//! what may be shown: cleaned and without secrets (CTX-23).
+
+mod view;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_context::{
+    About, Artifacts, CallToolResult, Firewall, Keep, Kept, Limits, NotKept, Origin, Owner, Sensitivity,
+};
+use portcullis_core::{Clock, ProposalId, Secret};
+use portcullis_gauntlet::{Glob, SafeResult};
+use portcullis_governance::declaration::SideEffect;
+use portcullis_governance::registry::ToolEntry;
+use portcullis_governance::session::Session;
+
+pub(crate) use view::{TOOL_VIEW, TOOL_VIEW_DEFINITION, Viewer};
+
+/// What has expired is removed this often.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// How results are shaped.
+#[derive(Debug, Clone)]
+pub struct ShapingOptions {
+    /// What counts as long, and how an envelope is written.
+    pub firewall: Firewall,
+    /// Whether results are shaped in passthrough mode too (CTX-4).
+    pub passthrough: bool,
+    /// How much is kept, and how long.
+    pub limits: Limits,
+    /// Bytes of one view.
+    pub view_max_bytes: usize,
+    /// What is shown of some tools' results instead of a summary; the first that matches counts (CTX-41).
+    pub keep: Vec<(Glob, Keep)>,
+}
+
+impl Default for ShapingOptions {
+    fn default() -> Self {
+        Self {
+            firewall: Firewall::default(),
+            passthrough: false,
+            limits: Limits::default(),
+            view_max_bytes: portcullis_context::view::VIEW_MAX_BYTES,
+            keep: Vec::new(),
+        }
+    }
+}
+
+/// Shapes results, and knows where the rest of them is.
+#[derive(Debug)]
+pub(crate) struct Shaping {
+    options: ShapingOptions,
+    artifacts: Arc<Artifacts>,
+}
+
+impl Shaping {
+    /// Opens the artifacts of the gateway in `home`.
+    pub(crate) fn open(
+        home: &Path,
+        options: ShapingOptions,
+        installation: &Secret<[u8; 32]>,
+        clock: Arc<dyn Clock>,
+    ) -> std::io::Result<Self> {
+        let artifacts = Artifacts::open_in(&home.join("artifacts"), installation, options.limits, clock)?;
+        Ok(Self { options, artifacts: Arc::new(artifacts) })
+    }
+
+    pub(crate) fn artifacts(&self) -> &Arc<Artifacts> {
+        &self.artifacts
+    }
+
+    /// Bytes of one view.
+    pub(crate) fn view_max_bytes(&self) -> usize {
+        self.options.view_max_bytes
+    }
+
+    /// Whether results are shaped where agents call tools directly.
+    pub(crate) fn in_passthrough(&self) -> bool {
+        self.options.passthrough
+    }
+
+    /// A result in short, its artifacts kept for the session that made the call; `None` if it is shown as it stands.
+    pub(crate) async fn shape(
+        self: &Arc<Self>,
+        result: &SafeResult,
+        entry: &Arc<ToolEntry>,
+        call: ProposalId,
+        session: &Session,
+    ) -> Option<String> {
+        // Whoever is shorter than this in bytes is so in characters, and most are.
+        if result.json().len() <= self.options.firewall.inline_chars {
+            return None;
+        }
+        let (shaping, entry) = (Arc::clone(self), entry.clone());
+        let (json, redactions) = (result.json().clone(), result.report().redactions as u64);
+        let owner = Owner { principal: session.principal().clone(), session: session.id() };
+        // What is long is written to disk: not on a thread that others wait for.
+        let shaped = tokio::task::spawn_blocking(move || {
+            let json = std::str::from_utf8(&json).ok()?;
+            shaping.shape_blocking(json, redactions, &entry, call, &owner)
+        });
+        shaped.await.ok().flatten()
+    }
+
+    fn shape_blocking(
+        &self,
+        json: &str,
+        redactions: u64,
+        entry: &ToolEntry,
+        call: ProposalId,
+        owner: &Owner,
+    ) -> Option<String> {
+        let id = entry.tool.id();
+        let keep = self.options.keep.iter().find(|(tools, _)| tools.matches(id.short()));
+        let about = About {
+            tool_id: Some(id.as_str()),
+            redactions,
+            keep: keep.map(|(_, keep)| keep),
+            ..About::default()
+        };
+        let result = CallToolResult::read(json);
+        let cut = self.options.firewall.cut(&result, id.item().name(), &about)?;
+        let secret = entry.tool.side_effects().contains(&SideEffect::SecretAccess);
+        let origin = Origin {
+            call_id: call,
+            tool_identity: id.as_str().to_owned(),
+            sensitivity: if secret { Sensitivity::Confidential } else { Sensitivity::Public },
+            redacted: redactions > 0,
+        };
+        let keep = |artifact| match self.artifacts.keep(owner, &origin, artifact) {
+            Ok(reference) => Kept::As(reference),
+            Err(error) => {
+                if let NotKept::Disk(error) = &error {
+                    tracing::warn!(%error, "an artifact could not be kept; its beginning is shown instead");
+                }
+                Kept::Not
+            }
+        };
+        let kept = cut.artifacts.iter().map(keep).collect();
+        Some(cut.finish(kept, &self.options.firewall).0)
+    }
+
+    /// Removes what has expired, until told to stop.
+    pub(crate) async fn sweep(self: Arc<Self>, mut stop: tokio::sync::watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(SWEEP) => {}
+                () = crate::control::told_to_stop(&mut stop) => return,
+            }
+            let artifacts = self.artifacts.clone();
+            let _ = tokio::task::spawn_blocking(move || artifacts.sweep()).await;
+        }
+    }
+}
