@@ -76,6 +76,8 @@ pub struct Violation {
     pub server: portcullis_core::ServerIdentity,
     /// What kind.
     pub fault: Fault,
+    /// The tools that are to blame; all of the server if nobody can tell.
+    pub tools: Vec<String>,
     /// In our words.
     pub reason: String,
 }
@@ -199,7 +201,7 @@ impl Lifecycle {
             return Err(call.target.unknown().with("proposal_id", json!(id)));
         };
         call.attendant.serve(&entry);
-        trail.about(&entry.tool, entry.server.trust.as_str());
+        trail.about(&entry.tool, entry.server.trust_in(entry.tool.id()).as_str());
         trail.note(EventName::ProposalReceived, received);
         Ok(Proposal { id, world, entry, arguments, trail, lineage, log: self.log.id() })
     }
@@ -513,7 +515,12 @@ impl Lifecycle {
         if matches!(fault, Fault::Mismatch | Fault::UngovernedSurface | Fault::Version) {
             entry.server.live.halt();
             let server = entry.tool.id().server().clone();
-            let _ = self.violations.send(Violation { server, fault, reason: reason.clone() });
+            let _ = self.violations.send(Violation {
+                server,
+                fault,
+                tools: error.tools(),
+                reason: reason.clone(),
+            });
         }
         ErrorDocument::fault(fault, entry.tool.id().short(), reason)
     }
@@ -604,7 +611,8 @@ impl Lifecycle {
             let data = json!({"violation": error.violation()});
             proposal.trail.note(EventName::McpDeclarationMismatch, data);
             let reason = format!("a result of {} broke its declared output schema", entry.tool.id().short());
-            let _ = self.violations.send(Violation { server, fault, reason });
+            let tools = vec![entry.tool.id().item().to_string()];
+            let _ = self.violations.send(Violation { server, fault, tools, reason });
         }
         gauntlet_refusal(error, entry)
     }

@@ -33,6 +33,8 @@ pub enum NotUsable {
     Drifted {
         /// MP-FH-003, 005 or 009.
         fault: Fault,
+        /// The declared items that changed or are gone.
+        tools: Vec<String>,
         /// What differs.
         reason: String,
     },
@@ -44,6 +46,16 @@ impl NotUsable {
         match self {
             NotUsable::Upstream(error) => error.fault(),
             NotUsable::Drifted { fault, .. } => *fault,
+        }
+    }
+}
+
+impl NotUsable {
+    /// The declared items that are to blame; none if nobody can tell.
+    pub fn tools(&self) -> Vec<String> {
+        match self {
+            NotUsable::Upstream(_) => Vec::new(),
+            NotUsable::Drifted { tools, .. } => tools.clone(),
         }
     }
 }
@@ -97,8 +109,11 @@ impl Upstream {
 
 /// What a snapshot says, as governance compares it.
 pub fn surface(snapshot: &Snapshot) -> Result<LiveSurface, NotUsable> {
-    let malformed =
-        |error: live::MalformedTool| NotUsable::Drifted { fault: Fault::Mismatch, reason: error.to_string() };
+    let malformed = |error: live::MalformedTool| NotUsable::Drifted {
+        fault: Fault::Mismatch,
+        tools: Vec::new(),
+        reason: error.to_string(),
+    };
     let read = |items: &[Box<RawValue>], key: &'static str| {
         let items = items.iter().enumerate();
         items.map(|(index, item)| LiveTool::keyed(index, key, item)).collect::<Result<Vec<_>, _>>()
@@ -125,12 +140,12 @@ fn check(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsable> {
     if let Some(version) = live.server_version.as_deref().filter(|version| *version != registered) {
         let shown = portcullis_core::name::printable(version);
         let reason = format!("the server says it is version {shown}, registered is {registered:?}");
-        return Err(NotUsable::Drifted { fault: Fault::Version, reason });
+        return Err(NotUsable::Drifted { fault: Fault::Version, tools: Vec::new(), reason });
     }
     let difference = entry.declaration.drift(live);
     if difference.is_empty() {
         return Ok(());
     }
     let fault = if difference.added.is_empty() { Fault::Mismatch } else { Fault::UngovernedSurface };
-    Err(NotUsable::Drifted { fault, reason: difference.summary() })
+    Err(NotUsable::Drifted { fault, tools: difference.blamed(), reason: difference.summary() })
 }

@@ -267,6 +267,11 @@ impl AcceptedDeclaration {
     pub fn completions(&self) -> &[Arc<AcceptedTool>] {
         &self.completions
     }
+
+    /// Everything that takes a tool's path: tools, resources, prompts, completions.
+    pub fn everything(&self) -> impl Iterator<Item = &Arc<AcceptedTool>> {
+        self.tools.iter().chain(&self.resources).chain(&self.prompts).chain(&self.completions)
+    }
 }
 
 impl AcceptedTool {

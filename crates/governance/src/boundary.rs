@@ -23,7 +23,7 @@ use crate::declaration::SideEffect;
 use crate::notes::{Came, Intent, OfPermit};
 use crate::permit::{Mint, Permit, PermitKey};
 use crate::registry::{ActiveRegistry, Registry};
-use crate::request::CanonicalRequest;
+use crate::request::{CanonicalRequest, Fingerprint};
 use crate::session::Session;
 use crate::trail::Trail;
 
@@ -176,6 +176,7 @@ struct Facts {
     max_response_bytes: usize,
     class: RetentionClass,
     idempotent: bool,
+    fingerprint: Fingerprint,
 }
 
 /// Proof that the intent is durable. Made only from a resolved commit (AUD-22).
@@ -378,6 +379,7 @@ impl Boundary {
             timeout: tool.timeout(),
             max_response_bytes: tool.spec().max_response_bytes,
             class: retention(&request),
+            fingerprint: request.fingerprint(),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
         };
         // The trail takes the note below while it lends the steps above.
@@ -478,7 +480,8 @@ impl Boundary {
 
         let trusted = server.is_active()
             && server.live.reset_epoch() == body.trust.server_reset_epoch
-            && server.trust >= body.trust.min_state;
+            && server.live.tool_reset_epoch(tool.id()) == body.trust.tool_reset_epoch
+            && server.trust_in(tool.id()) >= body.trust.min_state;
         require(trusted, Check::Trust)?;
 
         let passes =
@@ -499,7 +502,7 @@ impl Boundary {
         let mut result = |outcome: &'static str, bytes: Option<usize>, evidence: Option<Bytes>| {
             trail.note_with(
                 EventName::ExecutionResult,
-                Came { bytes, elapsed_us, outcome, permit_id },
+                Came { bytes, elapsed_us, fingerprint: facts.fingerprint, outcome, permit_id },
                 evidence.map(|bytes| (Role::Response, facts.class, bytes)),
             );
         };

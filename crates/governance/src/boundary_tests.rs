@@ -255,6 +255,12 @@ async fn check_7_refuses_a_halted_a_reset_and_a_distrusted_server() {
     })
     .await;
     is_denied(Check::Trust, |case| case.forge(|body| body.trust.min_state = Trust::Probationary)).await;
+    // GOV-1105: a violation by this tool kills its permits, one by another does not.
+    is_denied(Check::Trust, |case| {
+        let tool = case.gate.tool("read_file");
+        case.gate.server.live.reset_tool(tool.id());
+    })
+    .await;
     is_denied(Check::Trust, |case| {
         case.replace_server(|server| Arc::make_mut(&mut server.record).state = ServerState::Halted);
     })

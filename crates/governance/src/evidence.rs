@@ -34,7 +34,7 @@ impl Evidence {
             request_sha256: request.sha256(),
             reset_epoch: entry.server.live.reset_epoch(),
             sandbox_profile_sha256: None,
-            trust: entry.server.trust.as_str(),
+            trust: entry.server.trust_in(entry.tool.id()).as_str(),
         };
         Self { frozen }
     }

@@ -174,9 +174,10 @@ pub(crate) fn record(declaration: &AcceptedDeclaration) -> RegistrationRecord {
 pub(crate) fn entry(declaration: Arc<AcceptedDeclaration>) -> ServerEntry {
     ServerEntry {
         record: Arc::new(record(&declaration)),
+        live: Arc::new(ServerLive::of(&declaration)),
         declaration,
-        live: Arc::new(ServerLive::default()),
         trust: Trust::Untrusted,
+        tools: Arc::default(),
     }
 }
 

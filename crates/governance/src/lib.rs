@@ -20,6 +20,7 @@
 //! | [`approval`] | what operators decided, and what is left of it |
 //! | [`permit`] | permission to transmit one exact request once |
 //! | [`boundary`] | the eight checks between a permit and the wire |
+//! | [`trust`] | who has earned to be asked about less often |
 //! | [`registry`] | all of it as one immutable snapshot |
 //!
 //! It deliberately speaks no MCP, opens no socket and starts no process: `upstream` does, and only for a
@@ -56,5 +57,6 @@ pub mod request;
 pub mod session;
 pub mod subject;
 pub mod trail;
+pub mod trust;
 pub mod uri_template;
 pub mod wire_uri;

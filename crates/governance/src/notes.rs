@@ -121,6 +121,8 @@ pub(crate) struct Came {
     pub(crate) bytes: Option<usize>,
     /// Microseconds since the call came in.
     pub(crate) elapsed_us: u64,
+    /// Of the request that was answered: what trust counts by.
+    pub(crate) fingerprint: Fingerprint,
     pub(crate) outcome: &'static str,
     pub(crate) permit_id: PermitId,
 }
@@ -184,6 +186,6 @@ mod tests {
             side_effects: &[],
             steps_us: &[(EventName::ProposalReceived, 3)],
         });
-        assert_canonical(&Came { bytes: Some(1), elapsed_us: 7, outcome: "result", permit_id });
+        assert_canonical(&Came { bytes: Some(1), elapsed_us: 7, fingerprint, outcome: "result", permit_id });
     }
 }

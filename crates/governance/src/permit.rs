@@ -96,6 +96,7 @@ pub(crate) struct PermitBody {
 pub(crate) struct PermitTrust {
     pub(crate) min_state: Trust,
     pub(crate) server_reset_epoch: u64,
+    pub(crate) tool_reset_epoch: u64,
 }
 
 /// The process's permit key. Whoever holds it could mint: it is private to this crate, and the boundary uses
@@ -171,7 +172,11 @@ impl Mint {
             scopes: tool.scopes().to_vec(),
             side_effects: tool.side_effects().to_vec(),
             tool_id: tool.id().clone(),
-            trust: PermitTrust { min_state: server.trust, server_reset_epoch: server.live.reset_epoch() },
+            trust: PermitTrust {
+                min_state: server.trust_in(tool.id()),
+                server_reset_epoch: server.live.reset_epoch(),
+                tool_reset_epoch: server.live.tool_reset_epoch(tool.id()),
+            },
             v: 1,
         };
         let bytes = body.to_bytes();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use portcullis_core::{RegistrationEpoch, ServerIdentity};
+use portcullis_core::{RegistrationEpoch, ServerIdentity, ToolId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -47,9 +47,34 @@ impl Trust {
 pub struct ServerLive {
     halted: AtomicBool,
     reset_epoch: AtomicU64,
+    /// How often the trust of each tool was reset. The set of tools is that of the declaration and never changes.
+    tools: HashMap<ToolId, AtomicU64>,
 }
 
 impl ServerLive {
+    /// For a server that may offer what `declaration` says.
+    pub fn of(declaration: &AcceptedDeclaration) -> Self {
+        let tools = declaration.everything().map(|tool| (tool.id().clone(), AtomicU64::new(0))).collect();
+        Self { tools, ..Self::default() }
+    }
+
+    /// Every permit of this tool that was issued before is dead (GOV-1105).
+    pub fn reset_tool(&self, tool: &ToolId) {
+        if let Some(epoch) = self.tools.get(tool) {
+            epoch.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Every permit of this server that was issued before is dead.
+    pub fn reset(&self) {
+        self.reset_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Rises with every trust reset of the tool.
+    pub fn tool_reset_epoch(&self, tool: &ToolId) -> u64 {
+        self.tools.get(tool).map_or(0, |epoch| epoch.load(Ordering::Acquire))
+    }
+
     /// Stops the server: nothing more is admitted, and every permit issued before is dead (GOV-1003 check 7).
     pub fn halt(&self) {
         self.halted.store(true, Ordering::Release);
@@ -83,6 +108,17 @@ pub struct ServerEntry {
     pub live: Arc<ServerLive>,
     /// How far the server is trusted.
     pub trust: Trust,
+    /// How far its tools are.
+    pub tools: Arc<HashMap<ToolId, ToolTrust>>,
+}
+
+/// How far one tool is trusted, as far as its server's tier lets it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ToolTrust {
+    /// Its state.
+    pub state: Trust,
+    /// How often it was demoted for a violation.
+    pub violations: u64,
 }
 
 /// One callable tool, or a resource or prompt, with all that deciding about it needs.
@@ -133,7 +169,7 @@ struct Named {
 impl Named {
     fn add(&mut self, wire_name: String, tool: &Arc<AcceptedTool>, server: &ServerEntry) {
         self.by_name.insert(wire_name.clone(), self.entries.len());
-        let facts = ToolFacts::new(tool, &server.record, server.trust);
+        let facts = ToolFacts::new(tool, &server.record, server.trust, server.tool_trust(tool.id()));
         let entry = ToolEntry { wire_name, tool: tool.clone(), server: server.clone(), facts };
         self.entries.push(Arc::new(entry));
     }
@@ -338,6 +374,16 @@ impl ServerEntry {
     /// Whether calls may be admitted now.
     pub fn is_active(&self) -> bool {
         self.record.state == ServerState::Active && !self.live.is_halted()
+    }
+
+    /// How far a tool of it is trusted; one that nothing is known about is not.
+    pub fn tool_trust(&self, tool: &ToolId) -> ToolTrust {
+        self.tools.get(tool).copied().unwrap_or_default()
+    }
+
+    /// What a call of the tool rests on: the lesser of both (GOV-1104).
+    pub fn trust_in(&self, tool: &ToolId) -> Trust {
+        self.trust.min(self.tool_trust(tool).state)
     }
 
     /// This life of the server.

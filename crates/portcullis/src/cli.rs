@@ -72,6 +72,9 @@ pub(crate) enum Command {
     /// List and decide pending approvals
     #[command(subcommand)]
     Approve(ApproveCommand),
+    /// See who has earned how much trust, grant and take it back
+    #[command(subcommand)]
+    Trust(TrustCommand),
     /// List and take back what operators granted
     #[command(subcommand)]
     Grants(GrantsCommand),
@@ -289,6 +292,40 @@ pub(crate) enum ApproveCommand {
         #[arg(long)]
         reason: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// List servers and tools with their trust and what it rests on
+    List {
+        /// Only this server and its tools
+        #[arg(long)]
+        server: Option<String>,
+        /// Only those in this state: untrusted, probationary, trusted
+        #[arg(long)]
+        state: Option<String>,
+    },
+    /// Show one
+    Show {
+        /// A server, SERVER/TOOL, or a whole tool id
+        id: String,
+    },
+    /// Trust what has earned it
+    Grant(TrustArgs),
+    /// Take all trust back; permits and wide approvals end with it
+    Revoke(TrustArgs),
+    /// Recompute everything from the log and compare
+    #[command(after_help = "Exit codes: 0 nothing differs, 1 something does.")]
+    Verify,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrustArgs {
+    /// A server, SERVER/TOOL, or a whole tool id
+    pub(crate) id: String,
+    /// Why
+    #[arg(long)]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Subcommand)]

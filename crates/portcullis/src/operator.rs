@@ -14,6 +14,7 @@ use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use portcullis_governance::policy::{Bundle, PolicyFile};
+use portcullis_governance::registry::{ServerEntry, Trust};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -42,6 +43,11 @@ pub(crate) enum Request {
     ApproveShow { id: String },
     ApproveGrant { id: String, scope: Scope, reason: String },
     ApproveDeny { id: String, reason: String },
+    TrustList { server: Option<String>, state: Option<String> },
+    TrustShow { id: String },
+    TrustGrant { id: String, reason: String },
+    TrustRevoke { id: String, reason: String },
+    TrustVerify,
     PolicyShow { version: Option<u64> },
     PolicyApply { bundle: Bundle, reason: String },
     PolicyRollback { version: Option<u64>, reason: String },
@@ -77,6 +83,9 @@ impl Request {
                 | Request::ApproveShow { .. }
                 | Request::GrantsList
                 | Request::OperatorList
+                | Request::TrustList { .. }
+                | Request::TrustShow { .. }
+                | Request::TrustVerify
                 | Request::PolicyShow { .. }
                 | Request::PolicyExplain { .. }
                 | Request::KeyList
@@ -238,7 +247,7 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
             json!({"name": name, "state": "removed", "approvals_invalidated": ended})
         }
         Request::McpHalt { name, reason } => {
-            let ended = control.halt(&operator.actor(), &server(name)?, None, reason).await?;
+            let ended = control.halt(&operator.actor(), &server(name)?, None, &[], reason).await?;
             json!({"name": name, "state": "halted", "approvals_invalidated": ended})
         }
         Request::McpResume { name, reason } => {
@@ -291,6 +300,17 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
             control.remove_operator(operator, name, reason).await?;
             json!({"name": name, "state": "removed"})
         }
+        Request::TrustList { server, state } => {
+            let wanted = |row: &Value| {
+                server.as_ref().is_none_or(|server| row["server"] == server.as_str())
+                    && state.as_ref().is_none_or(|state| row["state"] == state.as_str())
+            };
+            Value::Array(control.trust_records().await.into_iter().filter(wanted).collect())
+        }
+        Request::TrustShow { id } => control.trust_record(id).await?,
+        Request::TrustGrant { id, reason } => control.grant_trust(operator, id, reason).await?,
+        Request::TrustRevoke { id, reason } => control.revoke_trust(operator, id, reason).await?,
+        Request::TrustVerify => control.verify_trust().await?,
         Request::PolicyShow { version } => policy(control, *version).await?,
         Request::PolicyApply { bundle, reason } => {
             json!(control.apply_policy(operator, bundle.clone(), reason).await?)
@@ -340,10 +360,16 @@ fn list(control: &Control) -> Value {
             "name": record.server_identity, "version": record.server_version, "transport": record.transport.as_str(),
             "state": record.state, "surface": record.surface,
             "tier": {"requested": record.requested_trust_tier, "assigned": record.assigned_trust_tier},
-            "tools": entry.declaration.tools().len(), "worst_trust": entry.trust, "isolation": record.isolation_class,
+            "tools": entry.declaration.tools().len(), "worst_trust": worst_trust(entry), "isolation": record.isolation_class,
         })
     });
     Value::Array(servers.collect())
+}
+
+/// The least trusted of a server and its tools.
+fn worst_trust(entry: &ServerEntry) -> Trust {
+    let tools = entry.declaration.tools().iter().map(|tool| entry.trust_in(tool.id()));
+    tools.min().unwrap_or(entry.trust)
 }
 
 fn show(control: &Control, name: &ServerIdentity) -> Answer {
@@ -360,7 +386,7 @@ fn show(control: &Control, name: &ServerIdentity) -> Answer {
     let tools = world.registry().tools().iter().filter(|tool| tool.tool.id().server() == name).map(|tool| {
         json!({
             "name": tool.wire_name, "tool_id": tool.tool.id(), "classes": tool.tool.side_effects(), "scopes": tool.tool.scopes(),
-            "bound": tool.tool.bound(), "idempotency": tool.tool.idempotency(), "trust": entry.trust,
+            "bound": tool.tool.bound(), "idempotency": tool.tool.idempotency(), "trust": tool.server.trust_in(tool.tool.id()),
         })
     });
     let grants: Vec<Value> = (control.approvals(Some(State::Approved)).iter())

@@ -13,6 +13,7 @@ mod policy;
 mod registration;
 mod replay;
 mod start;
+mod trust;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -216,11 +217,12 @@ struct State {
     gauntlet: Arc<Gauntlet>,
     /// Whether results are shaped where tools are called directly: then there is a tool to look at the rest.
     views: bool,
+    trust: Arc<trust::TrustBook>,
 }
 
 impl State {
     fn world(&self) -> World {
-        let registry = Registry::named(self.entries.values().cloned(), self.policy.clone(), self.names);
+        let registry = Registry::named(self.trusted_entries(), self.policy.clone(), self.names);
         let own: &[&str] = if self.views { &[TOOL_VIEW_DEFINITION] } else { &[] };
         World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet, own)
     }

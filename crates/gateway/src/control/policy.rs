@@ -209,7 +209,8 @@ fn restored(version: &str, document: &[u8], activation: &Value) -> Option<Activa
     let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
     Some(Activation {
         version: version.parse().ok()?,
-        by: text(&activation["actor"]).unwrap_or_else(|| "system".into()),
+        by: serde_json::from_value::<Actor>(activation["actor"].clone())
+            .map_or_else(|_| "system".into(), |actor| actor.to_string()),
         at: text(&activation["time"]),
         reason: text(&activation["data"]["reason"]).unwrap_or_default(),
         bundle: Bundle::recorded(document)?,

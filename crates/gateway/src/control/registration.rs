@@ -294,12 +294,14 @@ impl Control {
         Ok(ended.len())
     }
 
-    /// Halts a server, by an operator or because of a fault. Its approvals end.
+    /// Halts a server, by an operator or because of a fault, which `tools` are to blame for if that is known. Its
+    /// approvals end, and after a fault trust is reset in the same step (GOV-1105).
     pub async fn halt(
         &self,
         actor: &Actor,
         name: &ServerIdentity,
         fault: Option<Fault>,
+        tools: &[String],
         reason: &str,
     ) -> Result<usize, ControlError> {
         need_reason(reason)?;
@@ -311,14 +313,13 @@ impl Control {
             return Ok(0);
         }
         let reason = one_line(reason);
-        let ended = self.book.of_server(name, entry.epoch());
+        let mut ended = self.book.of_server(name, entry.epoch());
+        if fault.is_some() && state.policy.settings().keeps_envelopes() {
+            ended.retain(|id| self.book.get(*id).is_some_and(|approval| approval.envelope().is_none()));
+        }
         let mut events = Vec::new();
         if let Some(fault) = fault {
-            let data =
-                json!({"fault": fault.as_str(), "reset_epoch": entry.live.reset_epoch(), "server": name});
-            events.push(
-                Event::new(EventName::TrustViolation, &Actor::system()).epoch(entry.epoch()).data(data),
-            );
+            events.push(self.violation(&state, &entry, fault, tools));
         }
         let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
         events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use super::operators::Operators;
 use super::policy::{self, Activation};
+use super::trust::TrustBook;
 use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
@@ -71,6 +72,7 @@ impl Gateway {
 
         // Subscribed first: what becomes durable while the store catches up must not fall between.
         let records = projector::subscribe(&log);
+        let about_trust = log.subscribe(portcullis_governance::trust::is_trust_event);
         let store = open_store(&options.home, &log).await?;
         close_what_a_crash_left(&options.home, &log).await?;
         let (policy, activations) = policy::at_start(&options, &store, &log).await?;
@@ -87,8 +89,9 @@ impl Gateway {
             .map_err(|error| ControlError::new(ErrorCode::Validation, error.to_string()))?;
         let gauntlet = Arc::new(gauntlet);
         let (names, checks) = (options.names, gauntlet.clone());
+        let trust = Arc::new(TrustBook::open(&options.home, &log, about_trust)?);
         let mut state =
-            restore_servers(&store, (policy, activations), names, checks, &log, &settings).await?;
+            restore_servers(&store, (policy, activations), (names, checks, trust), &log, &settings).await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -180,6 +183,7 @@ impl Gateway {
         }
         while closing.join_next().await.is_some() {}
         let log = self.control.log.clone();
+        self.control.state.lock().await.trust.keep(&self.control.options.home, &log);
         let stopped = Event::new(EventName::SystemStopped, &Actor::system()).data(json!({}));
         let _ = log.commit(vec![stopped]).await;
         let mut projector = self.projector;
@@ -323,8 +327,7 @@ async fn restore_operators(store: &Store, home: &Path) -> Result<Operators, Cont
 async fn restore_servers(
     store: &Store,
     (policy, activations): (Arc<Policy>, Vec<Activation>),
-    names: Names,
-    gauntlet: Arc<Gauntlet>,
+    (names, gauntlet, trust): (Names, Arc<Gauntlet>, Arc<TrustBook>),
     log: &AuditLog,
     settings: &Settings,
 ) -> Result<State, ControlError> {
@@ -338,6 +341,7 @@ async fn restore_servers(
         names,
         gauntlet,
         views: false,
+        trust,
     };
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {
@@ -401,11 +405,12 @@ impl State {
         let capabilities = declaration.client_capabilities().clone();
         let settings = Settings { capabilities, ..settings.clone() };
         let connection = Connection::new(identity.clone(), endpoint, prober, settings);
-        let live = Arc::new(ServerLive::default());
+        let live = Arc::new(ServerLive::of(&declaration));
         if record.state == ServerState::Halted {
             live.halt();
         }
-        let entry = ServerEntry { record: Arc::new(record), declaration, live, trust: Trust::Untrusted };
+        let (trust, tools) = (Trust::Untrusted, Arc::default());
+        let entry = ServerEntry { record: Arc::new(record), declaration, live, trust, tools };
         self.upstreams.insert(identity.clone(), Arc::new(Upstream::new(connection)));
         self.entries.insert(identity, entry);
     }

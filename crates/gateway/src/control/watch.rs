@@ -50,9 +50,13 @@ impl Control {
         loop {
             tokio::select! {
                 () = told_to_stop(&mut stop) => return,
-                Some(violation) = reported.recv() => self.punish(&violation.server, violation.fault, &violation.reason).await,
+                Some(violation) = reported.recv() => {
+                    let Violation { server, fault, tools, reason } = violation;
+                    self.punish(&server, fault, &tools, &reason).await;
+                }
                 _ = sweep.tick() => {
                     self.expire().await;
+                    self.promote().await;
                     self.listen_to_new(&mut known, &mut listening).await;
                 }
                 _ = forget.tick() => if let Err(error) = self.destroy_expired(Actor::system()).await {
@@ -97,20 +101,20 @@ impl Control {
         match event {
             UpstreamEvent::ListChanged => self.recheck(server, upstream).await,
             UpstreamEvent::UnknownId => {
-                self.punish(server, Fault::UngovernedSurface, "it answered something that nobody asked")
+                self.punish(server, Fault::UngovernedSurface, &[], "it answered something that nobody asked")
                     .await;
             }
             UpstreamEvent::ServerRequest { method } => {
                 let reason = format!("it asked the client for {method}, which is not declared");
-                self.punish(server, Fault::UngovernedSurface, &reason).await;
+                self.punish(server, Fault::UngovernedSurface, &[], &reason).await;
             }
             UpstreamEvent::ForeignEndpoint => {
                 let reason = "it wants messages sent to another origin than the registered one";
-                self.punish(server, Fault::UngovernedSurface, reason).await;
+                self.punish(server, Fault::UngovernedSurface, &[], reason).await;
             }
             UpstreamEvent::OtherKey => {
                 let reason = "its key is not the one that was pinned at registration";
-                self.punish(server, Fault::Version, reason).await;
+                self.punish(server, Fault::Version, &[], reason).await;
             }
             UpstreamEvent::ProtocolViolation { reason } => {
                 self.note(server, EventName::McpServerUnavailable, reason);
@@ -121,7 +125,7 @@ impl Control {
                 if noise.len() >= NOISE {
                     let reason =
                         format!("it broke the protocol {NOISE} times in ten minutes; last: {reason}");
-                    self.punish(server, Fault::UngovernedSurface, &reason).await;
+                    self.punish(server, Fault::UngovernedSurface, &[], &reason).await;
                 }
             }
             UpstreamEvent::LateAnswer => self.note(
@@ -141,14 +145,16 @@ impl Control {
         let Some(entry) = self.state.lock().await.entries.get(server).cloned() else { return };
         match upstream.recheck(&entry).await {
             Ok(()) => {}
-            Err(NotUsable::Drifted { fault, reason }) => self.punish(server, fault, &reason).await,
+            Err(NotUsable::Drifted { fault, tools, reason }) => {
+                self.punish(server, fault, &tools, &reason).await;
+            }
             Err(NotUsable::Upstream(error)) => {
                 self.note(server, EventName::McpServerUnavailable, &error.to_string());
             }
         }
     }
 
-    async fn punish(&self, server: &ServerIdentity, fault: Fault, reason: &str) {
+    async fn punish(&self, server: &ServerIdentity, fault: Fault, tools: &[String], reason: &str) {
         tracing::warn!(%server, fault = fault.as_str(), reason, "server halted");
         let event = match fault {
             Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
@@ -156,7 +162,7 @@ impl Control {
             _ => EventName::McpDeclarationMismatch,
         };
         self.note(server, event, reason);
-        if let Err(error) = self.halt(&Actor::system(), server, Some(fault), reason).await {
+        if let Err(error) = self.halt(&Actor::system(), server, Some(fault), tools, reason).await {
             // Already halted in memory; if the log is blocked, everything is.
             tracing::error!(%server, %error, "the halt could not be recorded");
         }

@@ -206,8 +206,12 @@ impl Edge {
                     let reason = format!("it asked the client for {shown}, which is not declared");
                     entry.server.live.halt();
                     let server = entry.tool.id().server().clone();
-                    let _ =
-                        self.lifecycle.violations.send(Violation { server, fault, reason: reason.clone() });
+                    let _ = self.lifecycle.violations.send(Violation {
+                        server,
+                        fault,
+                        tools: Vec::new(),
+                        reason: reason.clone(),
+                    });
                     return Err(Box::new(ErrorDocument::fault(fault, path, reason)));
                 }
             }

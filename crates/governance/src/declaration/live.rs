@@ -117,6 +117,18 @@ impl Difference {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 
+    /// The declared items that changed or are gone; what is new is nobody's doing but the server's.
+    pub fn blamed(&self) -> Vec<String> {
+        if !self.added.is_empty() {
+            return Vec::new();
+        }
+        let changed = self.changed.iter().map(|change| change.tool.clone());
+        let mut blamed: Vec<String> = self.removed.iter().cloned().chain(changed).collect();
+        blamed.sort();
+        blamed.dedup();
+        blamed
+    }
+
     /// One line for people.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();

@@ -16,7 +16,7 @@ use super::answers::Answers;
 use crate::accepted::AcceptedTool;
 use crate::approval::Scope;
 use crate::record::RegistrationRecord;
-use crate::registry::Trust;
+use crate::registry::{ToolTrust, Trust};
 use crate::request::CanonicalRequest;
 
 /// The questions.
@@ -117,7 +117,12 @@ fn entity(uid: EntityUid, attributes: Vec<(&str, Expr)>, parents: HashSet<Entity
 
 impl ToolFacts {
     /// Describes a tool and its server.
-    pub fn new(tool: &AcceptedTool, record: &RegistrationRecord, server_trust: Trust) -> Self {
+    pub fn new(
+        tool: &AcceptedTool,
+        record: &RegistrationRecord,
+        server_trust: Trust,
+        tool_trust: ToolTrust,
+    ) -> Self {
         let server_uid = uid(&SERVER, record.server_identity.as_str());
         let server = entity(
             server_uid.clone(),
@@ -142,8 +147,8 @@ impl ToolFacts {
                 ("credentials", texts(tool.credentials())),
                 ("idempotency", text(tool.idempotency().as_str())),
                 ("bound", Expr::new_bool(tool.bound())),
-                ("trust", text(server_trust.as_str())),
-                ("violations", Expr::new_long(0)),
+                ("trust", text(tool_trust.state.as_str())),
+                ("violations", Expr::new_long(i64::try_from(tool_trust.violations).unwrap_or(i64::MAX))),
             ],
             HashSet::from([server_uid]),
         );

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use portcullis_core::ServerIdentity;
+use portcullis_core::error::Fault;
 use serde::Deserialize;
 
 use crate::declaration::Span;
@@ -17,6 +18,7 @@ pub struct Settings {
     modes: ModesSection,
     isolation: IsolationSection,
     approvals: ApprovalsSection,
+    trust: TrustSection,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -67,6 +69,40 @@ impl Default for ApprovalsSection {
     }
 }
 
+/// What becomes of trust after a violation (GOV-1105).
+#[derive(Debug, Clone, PartialEq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct TrustSection {
+    violation_score: ViolationScore,
+    /// Whether a violation by one tool is one by all; without a word, it is for what a server does beside its
+    /// declaration (MP-FH-005, MP-FH-008).
+    contamination: Option<Contamination>,
+    envelopes: Envelopes,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum ViolationScore {
+    #[default]
+    Zero,
+    Halve,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Contamination {
+    None,
+    Server,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum Envelopes {
+    #[default]
+    Invalidate,
+    Keep,
+}
+
 impl Settings {
     /// Reads the file's text.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
@@ -95,6 +131,27 @@ impl Settings {
     /// Whether a loopback server that we did not start needs no waiver.
     pub fn allows_unmanaged_local(&self) -> bool {
         self.isolation.allow_unmanaged_local
+    }
+
+    /// Whether a violation of this kind by one tool is one by all of its server.
+    pub fn contaminates(&self, fault: Fault) -> bool {
+        match self.trust.contamination {
+            Some(contamination) => contamination == Contamination::Server,
+            None => matches!(fault, Fault::UngovernedSurface | Fault::ScopeViolation),
+        }
+    }
+
+    /// What a violation leaves of a score: `zero` or `halve`.
+    pub fn violation_score(&self) -> &'static str {
+        match self.trust.violation_score {
+            ViolationScore::Zero => "zero",
+            ViolationScore::Halve => "halve",
+        }
+    }
+
+    /// Whether wide approvals outlive a violation.
+    pub fn keeps_envelopes(&self) -> bool {
+        self.trust.envelopes == Envelopes::Keep
     }
 
     /// How long a request waits for an operator.
@@ -138,5 +195,11 @@ mod tests {
         assert!(settings.allows_dynamic(Mode::Team) && !settings.allows_dynamic(Mode::Local));
         assert_eq!(settings.pending_ttl(), Duration::from_secs(1800));
         assert!(!Settings::default().allows_unmanaged_local());
+        assert!(Settings::default().contaminates(Fault::UngovernedSurface));
+        assert!(!Settings::default().contaminates(Fault::Mismatch));
+        let settings =
+            Settings::parse("[trust]\ncontamination = \"none\"\nviolation_score = \"halve\"").unwrap();
+        assert!(!settings.contaminates(Fault::UngovernedSurface));
+        assert_eq!((settings.violation_score(), settings.keeps_envelopes()), ("halve", false));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::accepted::AcceptedTool;
 use crate::fixture::{self, Sketch, circumstances};
-use crate::registry::Trust;
+use crate::registry::{ToolTrust, Trust};
 
 const CLASSES: [&[&str]; 12] = [
     &[],
@@ -38,7 +38,7 @@ fn facts(tool: &AcceptedTool, trust: Trust, tier: u8, modes: &[Mode]) -> ToolFac
     record.server_identity = tool.id().server().clone();
     record.assigned_trust_tier = tier;
     record.policy_tags = modes.to_vec();
-    ToolFacts::new(tool, &record, trust)
+    ToolFacts::new(tool, &record, trust, ToolTrust { state: trust, violations: 0 })
 }
 
 fn with(preset: Preset, mode: Mode, text: &str) -> Policy {

@@ -11,6 +11,7 @@ mod operators;
 mod policy;
 mod sandbox;
 mod serve;
+mod trust;
 mod up;
 mod why;
 
@@ -82,6 +83,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Serve(args) => serve::run(&context, &args).await,
             Command::Mcp(command) => mcp::run(&context, command).await,
             Command::Approve(command) => approve::run(&context, command).await,
+            Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,
             Command::Operator(command) => operators::run(&context, command).await,
             Command::Policy(command) => policy::run(&context, command).await,

@@ -23,3 +23,4 @@ mod soak;
 mod streams;
 mod support;
 mod third_party;
+mod trust;

@@ -50,6 +50,7 @@ fn a_policy_is_in_force_at_once_survives_a_restart_and_can_be_rolled_back() {
     );
     let shown = home.json(&["policy", "show"]);
     assert_eq!((&shown["version"], &shown["in_force"]), (&applied["version"], &json!(true)));
+    assert_eq!(shown["by"], applied["by"], "who applied it is known after a restart");
     assert!(shown["policies"].as_array().unwrap().contains(&json!("mine/no-adding")), "{shown}");
     let first = home.json(&["policy", "show", "1"]);
     assert_eq!((&first["in_force"], &first["by"]), (&json!(false), &json!("system")));
