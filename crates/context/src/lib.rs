@@ -13,6 +13,8 @@
 //! | [`projection`] | the paths an operator wants to see instead of a summary |
 //! | [`handle`] | names of artifacts that nobody can guess |
 //! | [`artifacts`] | what is kept, sealed, for whom and how long |
+//! | [`item`], [`session_log`] | what a conversation is made of, and how it is read from a file |
+//! | [`builder`] | a prompt out of a conversation, within a budget of tokens |
 //! | [`redact`] | secrets taken out of texts, of JSON, and of texts that come in pieces |
 //! | [`view`] | looking at part of an artifact: lines, matches, pointers, rows with filter, sort and count |
 //!
@@ -27,24 +29,29 @@
 //! Whether a call may be made or an artifact looked at; sanitising, which happens before.
 
 pub mod artifacts;
+pub mod builder;
 pub mod envelope;
 pub mod firewall;
 pub mod handle;
+pub mod item;
 mod lines;
 pub mod outline;
 pub mod part;
 pub mod projection;
 pub mod redact;
 pub mod result;
+pub mod session_log;
 pub mod summary;
 pub mod view;
 pub mod wire;
 
 pub use artifacts::{Artifacts, Limits, NotKept, NotThere, Origin, Owner, Record, Sensitivity};
+pub use builder::{Build, BuildError, Built, ContextBuilder, Encoder, Phase};
 pub use envelope::result_to_envelope;
 pub use envelope::{ArtifactRef, NewArtifact, Provenance, ResultEnvelope, Source, Stats, Status, Strategy};
 pub use firewall::{About, Cut, Firewall, Kept};
 pub use handle::Handle;
+pub use item::{ContextItem, Kind};
 pub use projection::Keep;
 pub use redact::{RedactionRules, Redactor};
 pub use result::CallToolResult;

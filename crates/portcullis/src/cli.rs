@@ -90,6 +90,9 @@ pub(crate) enum Command {
     /// See what is kept of long results
     #[command(subcommand)]
     Artifact(ArtifactCommand),
+    /// Make prompts out of recorded conversations
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// Call one tool through the gateway, as an agent would
     Call(CallArgs),
     /// Read and verify the evidence
@@ -422,6 +425,53 @@ pub(crate) struct BundleArgs {
     /// The preset beside it: strict, balanced or observe [default: as configured]
     #[arg(long)]
     pub(crate) preset: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ContextCommand {
+    /// Build a prompt out of a session file, within a budget of tokens
+    #[command(
+        after_help = "A session file has one JSON object per line with id, type and text (or content).\n\nExample:\n  \
+portcullis context build --session s.jsonl --phase answer --query 'invoice status' --explain"
+    )]
+    Build(ContextBuildArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ContextBuildArgs {
+    /// The session file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session: PathBuf,
+    /// What the prompt is for
+    #[arg(long, value_parser = ["route", "call", "interpret", "answer"])]
+    pub(crate) phase: String,
+    /// What it is about
+    #[arg(long, default_value = "")]
+    pub(crate) query: String,
+    /// What it is about, in tags; they count instead of the query
+    #[arg(long = "tag", value_name = "TAG")]
+    pub(crate) tags: Vec<String>,
+    /// What stands before everything
+    #[arg(long, default_value = "")]
+    pub(crate) header: String,
+    /// What stands behind everything
+    #[arg(long, default_value = "")]
+    pub(crate) footer: String,
+    /// How many tokens it may have [default: 2000 for route, 3000 call, 4000 interpret, 6000 answer]
+    #[arg(long, value_name = "TOKENS")]
+    pub(crate) budget: Option<usize>,
+    /// Whose tokens
+    #[arg(long, default_value = "cl100k_base", value_parser = ["cl100k_base", "o200k_base"])]
+    pub(crate) encoder: String,
+    /// Leave a line for what is too sensitive, instead of nothing
+    #[arg(long)]
+    pub(crate) redact_sensitive: bool,
+    /// Leave bad lines of the file out, and name them
+    #[arg(long)]
+    pub(crate) lenient: bool,
+    /// Say what is in the prompt, what is not, and why, instead of the prompt
+    #[arg(long)]
+    pub(crate) explain: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@ mod approve;
 mod artifact;
 mod audit;
 mod call;
+mod context;
 mod grants;
 mod key;
 mod mcp;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use portcullis_gateway::GatewayOptions;
 
-use crate::cli::{Cli, Command, Global};
+use crate::cli::{Cli, Command, ContextCommand, Global};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::home;
@@ -72,6 +73,10 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
     if let Command::Sandbox(command) = &cli.command {
         return sandbox::run(output, command);
     }
+    // Needs a file and nothing else.
+    if let Command::Context(ContextCommand::Build(args)) = &cli.command {
+        return context::build(output, args);
+    }
     let context = Context::load(&cli.global, output)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -92,7 +97,9 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,
             Command::Why(args) => why::run(&context, &args).await,
-            Command::Sandbox(_) | Command::Completions { .. } => unreachable!("handled above"),
+            Command::Sandbox(_) | Command::Completions { .. } | Command::Context(_) => {
+                unreachable!("handled above")
+            }
         }
     })
 }

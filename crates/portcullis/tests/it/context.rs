@@ -240,3 +240,29 @@ fn artifacts_expire_and_end_with_their_session() {
     assert_eq!(too_much["summary"].as_str().unwrap().len(), 2_000);
     daemon.stop();
 }
+
+#[test]
+fn a_prompt_is_built_from_a_session_file() {
+    // CTX-61, T-CTX-20
+    let home = Home::new("");
+    let file = home.beside("s.jsonl");
+    let session = "{\"id\":\"u1\",\"type\":\"user_turn\",\"text\":\"Search for open invoices\"}\n\
+        {\"id\":\"tc1\",\"type\":\"tool_call\",\"text\":\"invoices.search(status='open')\",\"parent_id\":\"u1\"}\n\
+        {\"id\":\"tr1\",\"type\":\"tool_result\",\"content\":\"3 open\",\"parent_id\":\"tc1\"}\n";
+    std::fs::write(&file, session).unwrap();
+    let path = file.to_str().unwrap();
+    let args = ["context", "build", "--session", path, "--phase", "answer", "--query", "invoice status"];
+    let built = home.json(&args);
+    assert_eq!(built["included"], json!(["u1", "tc1", "tr1"]), "{built}");
+    let shown = home.run(&[&args[..], &["--explain"]].concat());
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains("3 of 3 items"), "{shown}");
+    let (code, error) = home.fails(&[&args[..], &["--budget", "3"]].concat());
+    assert_eq!(code, 7);
+    assert!(error.to_string().contains("BUDGET_TOO_SMALL"), "{error}");
+    std::fs::write(&file, format!("{session}{{\"id\":\"x\",\"type\":\"shout\",\"text\":\"\"}}\n")).unwrap();
+    let (code, error) = home.fails(&args);
+    assert_eq!(code, 7);
+    assert!(error.to_string().contains("line 4: type"), "{error}");
+    assert_eq!(home.json(&[&args[..], &["--lenient"]].concat())["included"], built["included"]);
+}

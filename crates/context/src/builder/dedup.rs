@@ -1,0 +1,92 @@
+//! Items that say what another says already (CTX-64).
+//!
+//! Equal sets of words are found by their hash, nearly equal ones by MinHash: of 120 permutations, 20 bands of 6 rows,
+//! so that texts with 85 % of their words in common almost surely share a band. What shares one is compared exactly. The
+//! cost is nearly linear in the number of items.
+
+use std::collections::HashMap;
+
+use super::score::Scored;
+use super::terms::jaccard;
+use super::{Fate, Reason, Stage};
+use crate::item::Kind;
+
+const BANDS: usize = 20;
+const ROWS: usize = 6;
+const ALIKE: f64 = 0.85;
+/// Short texts are alike without saying the same.
+const MIN_TERMS: usize = 8;
+/// How many are compared with one item.
+const MAX_COMPARED: usize = 32;
+
+pub(super) fn dedup(stage: &mut Stage<'_>, scored: &Scored) {
+    let seeds = seeds();
+    let mut exact: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut bands: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+    // The best first, so that of two that are alike the better one stays.
+    for at in scored.order.iter().copied() {
+        let terms = &scored.terms[at];
+        if terms.len() < MIN_TERMS {
+            continue;
+        }
+        let whole = terms.iter().fold(0, |hash: u64, term| mixed(hash ^ term));
+        let signature = signature(terms, &seeds);
+        let may_go = !matches!(stage.items[at].kind, Kind::UserTurn | Kind::Policy);
+        let is_repeated = may_go && {
+            let equal = exact.get(&whole).into_iter().flatten().copied();
+            let near = (0..BANDS).filter_map(|band| bands.get(&(band, signature[band]))).flatten().copied();
+            let mut compared = Vec::new();
+            for other in equal.chain(near) {
+                if compared.len() == MAX_COMPARED {
+                    break;
+                }
+                if !compared.contains(&other) {
+                    compared.push(other);
+                }
+            }
+            compared.into_iter().any(|other| jaccard(terms, &scored.terms[other]) >= ALIKE)
+        };
+        if is_repeated {
+            stage.fates[at] = Fate::Dropped(Reason::Duplicate);
+            continue;
+        }
+        exact.entry(whole).or_default().push(at);
+        for (band, key) in signature.into_iter().enumerate() {
+            bands.entry((band, key)).or_default().push(at);
+        }
+    }
+}
+
+/// One number for each band: six smallest hashes in one.
+fn signature(terms: &[u64], seeds: &[[u64; ROWS]; BANDS]) -> [u64; BANDS] {
+    let mut signature = [0; BANDS];
+    for (band, rows) in signature.iter_mut().zip(seeds) {
+        let mut least = [u64::MAX; ROWS];
+        for term in terms {
+            for (least, seed) in least.iter_mut().zip(rows) {
+                *least =
+                    (*least).min((term ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ seed);
+            }
+        }
+        *band = least.into_iter().fold(0, |key, row| mixed(key ^ row));
+    }
+    signature
+}
+
+/// The same on every machine.
+fn seeds() -> [[u64; ROWS]; BANDS] {
+    let mut seed = 0x5eed_0001_u64;
+    [(); BANDS].map(|()| {
+        [(); ROWS].map(|()| {
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            mixed(seed)
+        })
+    })
+}
+
+/// SplitMix64's last step.
+fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
