@@ -11,6 +11,7 @@
 //! | [`upstreams`] | connections, held to their declarations |
 //! | [`world`] | the one immutable snapshot the data plane reads |
 //! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
+//! | [`controls`] | limits on calls and tokens, and how often a failed call is made again |
 //! | [`edge`] | MCP towards agents: both eras, over stdio and streamable HTTP |
 //! | [`result`] | the result as the client's era wants it, byte for byte where it can be |
 //! | [`shaping`] | results in short, what is kept of them, and `tool_view` |
@@ -32,6 +33,7 @@
 pub mod access;
 pub mod cassette;
 pub mod control;
+pub mod controls;
 pub mod edge;
 pub mod lifecycle;
 mod listing;

@@ -23,8 +23,10 @@ use url::Url;
 use crate::cli::Global;
 use crate::failure::Failure;
 
+mod calls;
 mod results;
 
+use calls::CallsSection;
 use results::{ArtifactsSection, EnvelopeSection, FirewallSection, RedactionSection};
 
 /// Where agents connect unless told otherwise.
@@ -47,6 +49,7 @@ pub(crate) struct Config {
     pub(crate) firewall: FirewallSection,
     pub(crate) envelope: EnvelopeSection,
     pub(crate) artifacts: ArtifactsSection,
+    pub(crate) calls: CallsSection,
     /// Only so that it can be refused with an explanation (GOV-201).
     server: Option<toml::Value>,
 }
@@ -416,6 +419,7 @@ impl Config {
         options.gauntlet = self.gauntlet.config()?;
         options.gauntlet.redact = self.redaction.redactor()?;
         options.unredacted = self.redaction.waived()?;
+        options.calls = self.calls.options()?;
         options.shaping = results::shaping(&self.firewall, &self.envelope, &self.artifacts)?;
         options.access.mode = self.gauntlet.capability_mode.into();
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);

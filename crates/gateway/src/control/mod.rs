@@ -34,6 +34,7 @@ use portcullis_upstream::Settings;
 
 use crate::access::AccessOptions;
 use crate::access::agent_keys::AgentKeys;
+use crate::controls::CallOptions;
 use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
@@ -76,6 +77,8 @@ pub struct GatewayOptions {
     pub unredacted: Option<String>,
     /// How results are shaped for models.
     pub shaping: ShapingOptions,
+    /// How often and how much.
+    pub calls: CallOptions,
     /// How agents name what servers offer.
     pub names: Names,
     /// Certificate authorities of servers besides the machine's own.
@@ -125,6 +128,7 @@ impl GatewayOptions {
             },
             unredacted: None,
             shaping: ShapingOptions::default(),
+            calls: CallOptions::default(),
             names: Names::default(),
             authorities: None,
             access: AccessOptions::default(),

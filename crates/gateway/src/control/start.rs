@@ -33,6 +33,7 @@ use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
 use crate::cassette::Cassette;
+use crate::controls::Controls;
 use crate::edge::Edge;
 use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
@@ -140,8 +141,14 @@ impl Gateway {
             log.clone(),
             clock.clone(),
         );
-        let edge =
-            Edge::new(lifecycle, access, shaping.clone(), options.version.clone(), options.principal.clone());
+        let edge = Edge::new(
+            lifecycle,
+            access,
+            shaping.clone(),
+            Controls::new(options.calls.clone()),
+            options.version.clone(),
+            options.principal.clone(),
+        );
         let edge = Arc::new(edge);
         let control = Arc::new(Control {
             log,

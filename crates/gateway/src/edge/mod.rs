@@ -4,6 +4,7 @@
 //! knows the protocol but no transport. The era of a client is decided by what it sends, never by configuration
 //! (PRO-1): per connection on stdio, per request on HTTP.
 
+mod attempts;
 pub(crate) mod attendant;
 mod batch;
 mod conversation;
@@ -38,6 +39,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::access::Access;
 use crate::control::told_to_stop;
+use crate::controls::Controls;
 use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
 use crate::listing::{self, TTL_MS};
 use crate::result::{self, View};
@@ -97,6 +99,7 @@ pub struct Edge {
     principal: Principal,
     pub(crate) access: Access,
     shaping: Arc<Shaping>,
+    controls: Controls,
     seal: Seal,
     gauntlet: Arc<Gauntlet>,
     parking: Parking,
@@ -132,6 +135,7 @@ impl Edge {
         lifecycle: Arc<Lifecycle>,
         access: Access,
         shaping: Arc<Shaping>,
+        controls: Controls,
         version: String,
         principal: Principal,
     ) -> Self {
@@ -148,6 +152,7 @@ impl Edge {
             principal,
             access,
             shaping,
+            controls,
             seal: Seal::new(),
             gauntlet,
             parking: Parking::default(),
@@ -256,6 +261,12 @@ impl Edge {
                         if let Some(again) = again {
                             (call.wants.input, call.parent) = (Some(again.input), again.parent);
                             round = again.round;
+                        }
+                        // What comes back with answers was counted when it first came.
+                        if round == 0
+                            && let Err(document) = self.within_limits(&call)
+                        {
+                            return Answer::refusal(&document, sender.era(), asked.method);
                         }
                         self.governed(sender, asked, call, round).await
                     }
@@ -434,12 +445,14 @@ impl Edge {
     /// Through the lifecycle, and back in the client's words.
     async fn governed(&self, sender: &Sender, asked: &Asked<'_>, mut call: Call, begun: u32) -> Answer {
         for round in begun.. {
-            let response = self.lifecycle.call(call.clone()).await;
+            let response = self.attempted(&call).await;
             let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
             else {
                 call.attendant.finish();
                 let short = self.in_short(asked.method, &response, &call).await;
-                return self.shown(sender.era(), asked.method, response, short);
+                let answer = self.shown(sender.era(), asked.method, response, short);
+                self.count_shown(&call, &answer);
+                return answer;
             };
             let refuse = |document: &ErrorDocument| Answer::refusal(document, sender.era(), asked.method);
             let path = entry.tool.id().short();
@@ -650,7 +663,10 @@ impl Answer {
         }
         let for_the_model = method == "tools/call"
             && document.governed_fault().is_none()
-            && matches!(document.error, ArgsInvalid | UpstreamError | ResultTooLarge | SchemaInvalid);
+            && matches!(
+                document.error,
+                ArgsInvalid | UpstreamError | ResultTooLarge | SchemaInvalid | RateLimited
+            );
         if !for_the_model {
             return Answer::Error {
                 code: document.rpc_code(),

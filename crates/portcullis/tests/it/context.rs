@@ -266,3 +266,56 @@ fn a_prompt_is_built_from_a_session_file() {
     assert!(error.to_string().contains("line 4: type"), "{error}");
     assert_eq!(home.json(&[&args[..], &["--lenient"]].concat())["included"], built["included"]);
 }
+
+#[test]
+fn limits_refuse_before_anything_is_sent() {
+    // CTX-93
+    let (home, spy) =
+        shaping_home("[calls.limits]\ncalls_per_session = 3\n[calls.limits.tools]\n\"spy/echo\" = 1\n");
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    assert_ne!(agent.call("spy__echo", json!({"text": "x"}))["result"]["isError"], true);
+    let refused = refusal(&agent.call("spy__echo", json!({"text": "x"})));
+    assert_eq!((&refused["error"], &refused["details"]["scope"]), (&json!("RATE_LIMITED"), &json!("tool")));
+    assert_eq!(refused["retryable"], true);
+    assert!(refused["details"]["retry_after_ms"].as_u64().unwrap() <= 60_000);
+    for _ in 0..2 {
+        agent.call("spy__pid", json!({}));
+    }
+    let over = refusal(&agent.call("spy__pid", json!({})));
+    assert_eq!((&over["details"]["scope"], &over["retryable"]), (&json!("calls_per_session"), &json!(false)));
+    // Another session has a count of its own.
+    assert!(Agent::open(&daemon, "2025-11-25").call("spy__pid", json!({}))["result"].is_object());
+    daemon.stop();
+    assert_eq!(spy.calls(), 4);
+    let told = home.events("proposal.refused");
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[0]["data"]["error"], "RATE_LIMITED");
+    home.verify();
+}
+
+#[test]
+fn a_call_is_made_again_only_where_nothing_was_sent() {
+    // CTX-91, T-CTX-4, T-CTX-19
+    let (home, spy) = shaping_home("[calls.retry]\nmax_attempts = 3\n");
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    assert!(agent.call("spy__pid", json!({}))["result"].is_object());
+    // It dies after it got the call: nobody knows what happened, so nobody tries again.
+    spy.control(&json!({"die_on_call": true}));
+    let died = agent.call("spy__pid", json!({}));
+    assert_eq!(died["error"]["data"]["error"], "UPSTREAM_UNAVAILABLE", "{died}");
+    assert_eq!(died["error"]["data"]["details"]["executed"], "unknown");
+    assert_eq!(spy.calls(), 2);
+    let before = home.events("proposal.received").len();
+    // It does not even start: nothing was sent, so it is tried three times, each on record.
+    spy.control(&json!({"on": "*", "die_on_call": true}));
+    let gone = agent.call("spy__pid", json!({}));
+    assert_eq!(gone["error"]["data"]["error"], "UPSTREAM_UNAVAILABLE", "{gone}");
+    daemon.stop();
+    assert_eq!(home.events("proposal.received").len() - before, 3);
+    assert_eq!(spy.calls(), 2);
+    home.verify();
+}

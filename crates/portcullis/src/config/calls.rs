@@ -1,0 +1,73 @@
+//! `[calls]`: how often and how much (CTX §9).
+
+use std::collections::BTreeMap;
+
+use portcullis_gateway::controls::CallOptions;
+use portcullis_gauntlet::Glob;
+use serde::Deserialize;
+
+use crate::failure::Failure;
+
+/// More attempts than this help nobody.
+const MOST_ATTEMPTS: u32 = 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CallsSection {
+    retry: RetrySection,
+    limits: LimitsSection,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RetrySection {
+    /// How often a call is attempted at most [default: 1].
+    max_attempts: u32,
+}
+
+impl Default for RetrySection {
+    fn default() -> Self {
+        Self { max_attempts: 1 }
+    }
+}
+
+/// Zero means no limit.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct LimitsSection {
+    /// Calls of one agent in sixty seconds.
+    calls_per_minute: u64,
+    /// Calls of one session.
+    calls_per_session: u64,
+    /// Tokens shown to one agent in sixty seconds.
+    tokens_per_minute: u64,
+    /// Tokens shown in one session.
+    tokens_per_session: u64,
+    /// Calls of one agent to one of these tools in sixty seconds: `"<server>/<tool>" = 10`.
+    tools: BTreeMap<String, u64>,
+}
+
+impl CallsSection {
+    pub(super) fn options(&self) -> Result<CallOptions, Failure> {
+        if !(1..=MOST_ATTEMPTS).contains(&self.retry.max_attempts) {
+            return Err(Failure::field(
+                "calls.retry.max_attempts",
+                "calls.retry.max_attempts must be 1 to 10",
+            ));
+        }
+        let limits = &self.limits;
+        let tools = limits.tools.iter().map(|(tools, limit)| {
+            let glob = Glob::parse(tools)
+                .map_err(|problem| Failure::field("calls.limits.tools", format!("{tools:?} {problem}")))?;
+            Ok((glob, *limit))
+        });
+        Ok(CallOptions {
+            calls_per_minute: limits.calls_per_minute,
+            calls_per_session: limits.calls_per_session,
+            tokens_per_minute: limits.tokens_per_minute,
+            tokens_per_session: limits.tokens_per_session,
+            tools: tools.collect::<Result<_, Failure>>()?,
+            max_attempts: self.retry.max_attempts,
+        })
+    }
+}
