@@ -18,6 +18,8 @@ use serde_json::value::RawValue;
 pub struct Upstream {
     connection: Connection,
     verified: ArcSwapOption<Live>,
+    /// What it listed when it was last found to be something else, for who has to decide about it.
+    drifted: ArcSwapOption<LiveSurface>,
     verifying: tokio::sync::Mutex<()>,
     turns: Arc<tokio::sync::Mutex<()>>,
 }
@@ -66,6 +68,7 @@ impl Upstream {
         Self {
             connection,
             verified: ArcSwapOption::empty(),
+            drifted: ArcSwapOption::empty(),
             verifying: tokio::sync::Mutex::default(),
             turns: Arc::default(),
         }
@@ -89,7 +92,7 @@ impl Upstream {
         }
         let _one_at_a_time = self.verifying.lock().await;
         if !self.is_verified(&live) {
-            check(entry, &surface(&live.snapshot().await?)?)?;
+            self.check(entry, surface(&live.snapshot().await?)?)?;
             self.verified.store(Some(live.clone()));
         }
         Ok(live)
@@ -99,7 +102,18 @@ impl Upstream {
     /// A server that is not connected is looked at when it is.
     pub async fn recheck(&self, entry: &ServerEntry) -> Result<(), NotUsable> {
         let Some(live) = self.verified.load_full().filter(|live| live.is_alive()) else { return Ok(()) };
-        check(entry, &surface(&live.snapshot().await?)?)
+        self.check(entry, surface(&live.snapshot().await?)?)
+    }
+
+    /// What the server listed when it was last found to be something else than accepted.
+    pub fn drifted(&self) -> Option<Arc<LiveSurface>> {
+        self.drifted.load_full()
+    }
+
+    fn check(&self, entry: &ServerEntry, live: LiveSurface) -> Result<(), NotUsable> {
+        let checked = check(entry, &live);
+        self.drifted.store(checked.is_err().then(|| Arc::new(live)));
+        checked
     }
 
     fn is_verified(&self, live: &Arc<Live>) -> bool {

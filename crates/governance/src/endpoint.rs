@@ -65,7 +65,7 @@ pub enum EndpointError {
     },
     /// The bytes changed after registration (MP-FH-009).
     #[error(
-        "{path} has changed since it was registered; if that was you, remove the server and register it again"
+        "{path} has changed since it was registered; if that was you, `portcullis mcp update` registers it anew"
     )]
     Changed {
         /// The pinned file.

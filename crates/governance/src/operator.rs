@@ -2,8 +2,10 @@
 
 pub mod passphrase;
 
-use portcullis_core::Actor;
+use portcullis_core::{Actor, Timestamp};
 use serde::{Deserialize, Serialize};
+
+use crate::approval::OperatorDecision;
 
 /// How the operator was recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -54,6 +56,17 @@ impl OperatorProof {
     /// Whether agents could be the same user.
     pub fn separation(&self) -> Separation {
         self.separation
+    }
+
+    /// A decision of this operator's.
+    pub fn decision(&self, reason: &str, at: Timestamp) -> OperatorDecision {
+        OperatorDecision {
+            by: self.name.clone(),
+            method: self.method,
+            at,
+            reason: portcullis_core::error::one_line(reason),
+            separation: self.separation,
+        }
     }
 
     /// The author of this operator's events.

@@ -103,10 +103,25 @@ pub(crate) enum Command {
     /// Try what confines servers: see what this machine can do, run a command confined
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// See the gate at work against a server that turns bad
+    #[command(subcommand)]
+    Demo(DemoCommand),
     /// Print a completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DemoCommand {
+    /// A server changes a tool after it was accepted, and is caught before the model sees it
+    ///
+    /// Ten seconds, in a folder of its own below the home folder, which is removed afterwards.
+    Rugpull {
+        /// Keep the folder with all evidence
+        #[arg(long)]
+        keep: bool,
     },
 }
 
@@ -162,6 +177,27 @@ pub(crate) enum McpCommand {
     Test {
         /// The server
         name: String,
+    },
+    /// Register another version of a server, up or down, in place of the one there is
+    ///
+    /// Takes the flags of `mcp add`. Permits, approvals and trust of the version before end in the same step.
+    Update(Box<AddArgs>),
+    /// Accept what a server has become: its changed tools under a new declaration version
+    ///
+    /// Without a file the accepted declaration is brought up to date with what the server lists now; `mcp show` and `mcp
+    /// test` say what that is. What you declared about classes, scopes and credentials stays.
+    Accept {
+        /// The server
+        name: String,
+        /// A new declaration file
+        #[arg(long, value_name = "FILE")]
+        capability_declaration: Option<PathBuf>,
+        /// Give wide approvals of tools that did not change anew, in your name
+        #[arg(long)]
+        carry_approvals: bool,
+        /// Why
+        #[arg(long)]
+        reason: String,
     },
     /// Remove a server; its permits and approvals end with it
     Remove(ReasonArgs),

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
-use portcullis_gateway::control::{Activation, Claimant, Registration, told_to_stop};
+use portcullis_gateway::control::{Activation, Claimant, Reacceptance, Registration, told_to_stop};
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
+use portcullis_governance::declaration::diff;
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use portcullis_governance::policy::{Bundle, PolicyFile};
 use portcullis_governance::registry::{ServerEntry, Trust};
@@ -37,6 +38,8 @@ pub(crate) enum Request {
     McpShow { name: String },
     McpTest { name: String },
     McpRemove { name: String, reason: String },
+    McpUpdate { registration: Box<Registration> },
+    McpAccept { accept: Reacceptance },
     McpHalt { name: String, reason: String },
     McpResume { name: String, reason: String },
     ApproveList { status: Option<State> },
@@ -238,7 +241,7 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
                 "protocol_version": report.protocol_version, "isolation": report.isolation,
                 "declaration": {
                     "match": report.matches, "added": report.difference.added,
-                    "removed": report.difference.removed, "changed": report.difference.changed,
+                    "removed": report.difference.removed, "changed": report.difference.changed, "fields": report.fields,
                 },
             })
         }
@@ -246,6 +249,13 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
             let ended = control.remove(operator, &server(name)?, reason).await?;
             json!({"name": name, "state": "removed", "approvals_invalidated": ended})
         }
+        Request::McpUpdate { registration } => {
+            let (record, ended) = control.update(operator, (**registration).clone()).await?;
+            let mut document = json!(record);
+            document["approvals_invalidated"] = json!(ended);
+            document
+        }
+        Request::McpAccept { accept } => json!(control.reaccept(operator, accept.clone()).await?),
         Request::McpHalt { name, reason } => {
             let ended = control.halt(&operator.actor(), &server(name)?, None, &[], reason).await?;
             json!({"name": name, "state": "halted", "approvals_invalidated": ended})
@@ -396,6 +406,11 @@ fn show(control: &Control, name: &ServerIdentity) -> Answer {
     let mut document = json!(*entry.record);
     document["tools"] = tools.collect();
     document["grants"] = json!(grants);
+    let drifted = world.upstream(name).and_then(|upstream| upstream.drifted());
+    document["drift"] = match drifted {
+        Some(live) => json!(diff::fields(entry.declaration.live(), &live)),
+        None => json!([]),
+    };
     document["connection"] = match world.upstream(name) {
         Some(upstream) => json!(format!("{:?}", upstream.connection().status().phase).to_lowercase()),
         None => Value::Null,

@@ -86,6 +86,10 @@ impl Output {
         if self.colour { text.dimmed().to_string() } else { text.to_owned() }
     }
 
+    pub(crate) fn bad(&self, text: &str) -> String {
+        if self.colour { text.red().to_string() } else { text.to_owned() }
+    }
+
     pub(crate) fn good(&self, text: &str) -> String {
         if self.colour { text.green().to_string() } else { text.to_owned() }
     }

@@ -44,6 +44,7 @@ pub(crate) struct Session {
     notebook: Notebook,
     revisions: Revisions,
     era: Option<Era>,
+    turned: bool,
 }
 
 /// A JSON-RPC error.
@@ -76,7 +77,12 @@ type Outcome = Result<Value, Failure>;
 impl Session {
     /// A connection on which nothing was said yet.
     pub(crate) fn new(notebook: Notebook, revisions: Revisions) -> Self {
-        Self { notebook, revisions, era: None }
+        Self { notebook, revisions, era: None, turned: false }
+    }
+
+    /// From here on the server lists something else than it did.
+    pub(crate) fn turn(&mut self) {
+        self.turned = true;
     }
 
     /// Takes one line and returns the message to send for it, if any.
@@ -204,6 +210,7 @@ impl Session {
     /// What both eras have, in the same words.
     fn shared(&self, method: &str, mut params: Map<String, Value>) -> Outcome {
         match method {
+            "tools/list" if self.turned => Ok(json!({ "tools": catalogue::turned_tools() })),
             "tools/list" => Ok(json!({ "tools": catalogue::tools() })),
             "prompts/list" => Ok(json!({ "prompts": catalogue::prompts() })),
             "resources/templates/list" => Ok(json!({ "resourceTemplates": catalogue::resource_templates() })),

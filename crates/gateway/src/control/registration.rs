@@ -14,6 +14,7 @@ use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
 use portcullis_governance::approval::State as ApprovalState;
 use portcullis_governance::boundary::Prober;
 use portcullis_governance::confinement;
+use portcullis_governance::declaration::diff::{self, FieldChange};
 use portcullis_governance::declaration::live::{Difference, LiveSurface};
 use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Rejection, Source};
@@ -28,6 +29,7 @@ use portcullis_upstream::{Endpoint, Settings, probe_once};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::reacceptance::{changed_event, superseded_event};
 use super::{Control, ControlError, State};
 use crate::upstreams::surface;
 
@@ -92,6 +94,7 @@ pub struct TestReport {
     pub protocol_version: Option<String>,
     pub matches: bool,
     pub difference: Difference,
+    pub fields: Vec<FieldChange>,
     pub isolation: Isolation,
 }
 
@@ -112,9 +115,28 @@ impl Control {
         operator: &OperatorProof,
         asked: Registration,
     ) -> Result<RegistrationRecord, ControlError> {
+        self.register_or_replace(operator, asked, false).await.map(|(record, _)| record)
+    }
+
+    /// Registers another version of a server, up or down, in place of the one there is (GOV-1301): a new life, in
+    /// which nothing of the old one counts. Returns also how many approvals ended.
+    pub async fn update(
+        &self,
+        operator: &OperatorProof,
+        asked: Registration,
+    ) -> Result<(RegistrationRecord, usize), ControlError> {
+        self.register_or_replace(operator, asked, true).await
+    }
+
+    async fn register_or_replace(
+        &self,
+        operator: &OperatorProof,
+        asked: Registration,
+        replacing: bool,
+    ) -> Result<(RegistrationRecord, usize), ControlError> {
         let name = asked.name.clone();
-        match self.try_register(operator, asked).await {
-            Ok(record) => Ok(record),
+        match self.try_register(operator, asked, replacing).await {
+            Ok(done) => Ok(done),
             Err(error) => {
                 let event = if error.rejections.is_empty() {
                     EventName::ServerRejected
@@ -132,11 +154,12 @@ impl Control {
         &self,
         operator: &OperatorProof,
         asked: Registration,
-    ) -> Result<RegistrationRecord, ControlError> {
+        replacing: bool,
+    ) -> Result<(RegistrationRecord, usize), ControlError> {
         let mut checked = check(&asked)?;
         {
             let state = self.state.lock().await;
-            state.room_for(&checked.identity)?;
+            state.room_for(&checked.identity, replacing)?;
             check_surface(state.policy.settings(), &asked)?;
         }
         let declaration =
@@ -158,7 +181,7 @@ impl Control {
         check_version(&checked, &live)?;
 
         let mut state = self.state.lock().await;
-        state.room_for(&checked.identity)?;
+        state.room_for(&checked.identity, replacing)?;
         let policy = state.policy.clone();
         let settings = policy.settings();
         check_surface(settings, &asked)?;
@@ -194,12 +217,25 @@ impl Control {
             registered_at: now,
         };
         failpoint::pass("declaration.before_accept");
-        self.log.commit(registration_events(operator, &record, &accepted)).await?;
+        let before = state.entries.get(&checked.identity).cloned();
+        let Some(before) = before else {
+            self.log.commit(registration_events(operator, &record, &accepted)).await?;
+            failpoint::pass("registry.before_commit");
+            state.counters.insert(checked.identity, counter);
+            state.add(record.clone(), Arc::new(accepted), &self.log, &self.settings);
+            self.world.swap(state.world());
+            return Ok((record, 0));
+        };
+        let ended = self.book.of_server(&checked.identity, before.epoch());
+        let mut events = vec![changed_event(operator, &record, "update", &asked.justification)];
+        events.push(superseded_event(operator, &before.record));
+        events.push(acceptance_event(operator, &record, &accepted));
+        events.extend(self.invalidations(&ended, "version_change"));
+        self.log.commit(events).await?;
         failpoint::pass("registry.before_commit");
         state.counters.insert(checked.identity, counter);
-        state.add(record.clone(), Arc::new(accepted), &self.log, &self.settings);
-        self.world.swap(state.world());
-        Ok(record)
+        self.replace(&mut state, &before, record.clone(), Arc::new(accepted), &ended).await;
+        Ok((record, ended.len()))
     }
 
     async fn look_at(&self, checked: &Checked, capabilities: Value) -> Result<LiveSurface, ControlError> {
@@ -219,23 +255,10 @@ impl Control {
 
     /// Looks at a registered server without calling any tool.
     pub async fn test(&self, name: &ServerIdentity) -> Result<TestReport, ControlError> {
-        let entry = self
-            .state
-            .lock()
-            .await
-            .entries
-            .get(name)
-            .cloned()
-            .ok_or_else(|| ControlError::not_found(name))?;
+        let found = self.state.lock().await.entries.get(name).cloned();
+        let entry = found.ok_or_else(|| ControlError::not_found(name))?;
         let record = &entry.record;
-        let endpoint = Endpoint::of_transport(&record.transport, &record.artifact_pins);
-        let prober = Arc::new(Prober::new(self.log.clone(), record.server_version.clone()));
-        let capabilities = entry.declaration.client_capabilities().clone();
-        let settings = Settings { capabilities, ..self.settings.clone() };
-        let looked = probe_once(name, &endpoint, prober, &settings).await;
-        let live = looked
-            .map_err(|error| error.to_string())
-            .and_then(|snapshot| surface(&snapshot).map_err(|error| error.to_string()));
+        let live = self.look_again(&entry).await.map_err(|error| error.message);
         Ok(match live {
             Err(reason) => TestReport {
                 reachable: false,
@@ -244,10 +267,12 @@ impl Control {
                 protocol_version: None,
                 matches: false,
                 difference: Difference::default(),
+                fields: Vec::new(),
                 isolation: record.isolation_class,
             },
             Ok(live) => {
                 let difference = entry.declaration.drift(&live);
+                let fields = diff::fields(entry.declaration.live(), &live);
                 TestReport {
                     reachable: true,
                     reason: None,
@@ -258,6 +283,7 @@ impl Control {
                     protocol_version: Some(live.protocol_version),
                     matches: difference.is_empty(),
                     difference,
+                    fields,
                     isolation: record.isolation_class,
                 }
             }
@@ -516,12 +542,20 @@ fn registration_events(
     accepted: &AcceptedDeclaration,
 ) -> Vec<Event> {
     let actor = operator.actor();
-    let server = &record.server_identity;
-    let (epoch, version) = (record.registration_epoch, accepted.version());
+    let (server, epoch) = (&record.server_identity, record.registration_epoch);
     let submitted =
         Event::new(EventName::ServerSubmitted, &actor).epoch(epoch).data(json!({"server": server}));
     let registered =
         Event::new(EventName::ServerRegistered, &actor).epoch(epoch).data(json!({"record": record}));
+    vec![submitted, registered, acceptance_event(operator, record, accepted)]
+}
+
+pub(super) fn acceptance_event(
+    operator: &OperatorProof,
+    record: &RegistrationRecord,
+    accepted: &AcceptedDeclaration,
+) -> Event {
+    let (server, epoch, version) = (&record.server_identity, record.registration_epoch, accepted.version());
     let probe = serde_json::to_vec(accepted.live()).expect("a surface is plain JSON");
     // AUD-51: what each tool may do, for who checks the log without the keys of the evidence.
     let tools: serde_json::Map<String, Value> = (accepted.tools().iter())
@@ -530,12 +564,11 @@ fn registration_events(
             (tool.id().item().name().to_owned(), accepted)
         })
         .collect();
-    let accepted = Event::new(EventName::DeclarationAccepted, &actor)
+    Event::new(EventName::DeclarationAccepted, &operator.actor())
         .epoch(epoch)
         .data(json!({"epoch": epoch, "server": server, "tools": tools, "version": version}))
         .evidence(Role::Declaration, RetentionClass::Hold, Bytes::copy_from_slice(accepted.document()))
-        .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe));
-    vec![submitted, registered, accepted]
+        .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe))
 }
 
 pub(super) fn need_reason(reason: &str) -> Result<(), ControlError> {
@@ -547,14 +580,18 @@ pub(super) fn need_reason(reason: &str) -> Result<(), ControlError> {
 }
 
 impl State {
-    /// Whether a server of this name can be taken in.
-    fn room_for(&self, name: &ServerIdentity) -> Result<(), ControlError> {
+    /// Whether a server of this name can be taken in, or replaced.
+    fn room_for(&self, name: &ServerIdentity, replacing: bool) -> Result<(), ControlError> {
+        if replacing {
+            return self.entries.get(name).map(|_| ()).ok_or_else(|| ControlError::not_found(name));
+        }
         let conflict = |field: &str, message: String| {
             Err(ControlError { field: Some(field.into()), ..ControlError::new(ErrorCode::Conflict, message) })
         };
         if self.entries.contains_key(name) {
-            let message =
-                format!("server '{name}' is already registered; remove it first, or choose another name");
+            let message = format!(
+                "server '{name}' is already registered; `portcullis mcp update` registers another version of it"
+            );
             return conflict("name", message);
         }
         if let (Names::Bare, Some(other)) = (self.names, self.entries.keys().next()) {
@@ -575,7 +612,7 @@ fn spki_pin(text: &str) -> Result<Sha256Digest, ControlError> {
     })
 }
 
-fn rejected(rejections: Vec<Rejection>) -> ControlError {
+pub(super) fn rejected(rejections: Vec<Rejection>) -> ControlError {
     let lines: Vec<String> = rejections.iter().map(ToString::to_string).collect();
     let message = format!("the declaration is not acceptable:\n  {}", lines.join("\n  "));
     ControlError {

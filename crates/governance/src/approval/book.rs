@@ -9,7 +9,7 @@ use portcullis_core::{
 };
 use tokio::sync::watch;
 
-use super::{Approval, Asked, DENIAL_WINDOW, DecisionRefused, MAX_DENIALS, OperatorDecision, Scope, State};
+use super::{Approval, Asked, DENIAL_WINDOW, DecisionRefused, MAX_DENIALS, Scope, State};
 use crate::operator::OperatorProof;
 use crate::policy::{Offer, Policy};
 use crate::request::{CANON, CanonicalRequest, Fingerprint};
@@ -275,7 +275,7 @@ impl Book {
             return Err(DecisionRefused::NotOffered { scope, offered: offered.join(", ") });
         };
         approval.scope = Some(scope);
-        approval.decisions.push(decision(operator, reason, now));
+        approval.decisions.push(operator.decision(reason, now));
         let approvers: BTreeSet<&str> =
             approval.decisions.iter().map(|decision| decision.by.as_str()).collect();
         if approvers.len() as u32 >= offer.quorum {
@@ -296,7 +296,7 @@ impl Book {
         now: Timestamp,
     ) -> Result<Approval, DecisionRefused> {
         let mut approval = self.decidable(id, operator, reason, now)?;
-        approval.decisions.push(decision(operator, reason, now));
+        approval.decisions.push(operator.decision(reason, now));
         approval.state = State::Denied;
         Ok(approval)
     }
@@ -437,16 +437,6 @@ impl Entries {
 fn no_longer_pending(pending: &mut HashMap<RequestKey, ApprovalId>, key: &RequestKey, id: ApprovalId) {
     if pending.get(key) == Some(&id) {
         pending.remove(key);
-    }
-}
-
-fn decision(operator: &OperatorProof, reason: &str, now: Timestamp) -> OperatorDecision {
-    OperatorDecision {
-        by: operator.name().to_owned(),
-        method: operator.method(),
-        at: now,
-        reason: portcullis_core::error::one_line(reason),
-        separation: operator.separation(),
     }
 }
 

@@ -246,7 +246,7 @@ pub fn drift(accepted: &LiveSurface, live: &LiveSurface) -> Difference {
 
 /// Few real servers close their schemas, and rule 6 wants them closed. So the operator declares the live schema
 /// with `additionalProperties: false` at its root: stricter than what the server lists, equal in everything else.
-fn closed(mut schema: Value) -> Value {
+pub fn closed(mut schema: Value) -> Value {
     if let Some(root) = schema.as_object_mut()
         && !root.contains_key("additionalProperties")
         && !root.contains_key("unevaluatedProperties")

@@ -6,6 +6,7 @@
 //! [`live::compare`] holds it against what the server lists. Only what passed all three becomes an
 //! [`crate::accepted::AcceptedDeclaration`].
 
+pub mod diff;
 mod items;
 pub mod live;
 mod locate;

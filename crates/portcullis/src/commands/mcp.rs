@@ -1,10 +1,12 @@
 //! `portcullis mcp …`: registering servers and looking at them.
 
+pub(super) mod drift;
+
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use portcullis_core::ErrorCode;
-use portcullis_gateway::control::{Registration, Target};
+use portcullis_gateway::control::{Reacceptance, Registration, Target};
 use portcullis_governance::record::{Mode, Surface};
 use serde_json::Value;
 
@@ -24,10 +26,27 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
         }
         McpCommand::Show { name } => {
             let server = context.ask(&Request::McpShow { name }).await?;
-            context.output.result(&server, render_server);
+            context.output.result(&server, |server| {
+                let drift = drift::render(context.output, &server["drift"]);
+                let shown = render_server(server);
+                if drift.is_empty() {
+                    return shown;
+                }
+                let name = text(&server["server_identity"]);
+                format!("{shown}\n\nIt is not what was accepted:\n{drift}\n\n  portcullis mcp accept {name} --reason …   if you want it so\n  portcullis mcp remove {name} --reason …   if not")
+            });
             Ok(ExitCode::SUCCESS)
         }
         McpCommand::Test { name } => test(context, name).await,
+        McpCommand::Update(args) => update(context, *args).await,
+        McpCommand::Accept { name, capability_declaration, carry_approvals, reason } => {
+            let declaration = capability_declaration.map(|file| read_declaration(&file)).transpose()?;
+            let name = name
+                .parse()
+                .map_err(|error: portcullis_core::NameError| Failure::field("name", error.to_string()))?;
+            let accept = Reacceptance { name, declaration, carry_approvals, reason };
+            change(context, Request::McpAccept { accept }).await
+        }
         McpCommand::Remove(args) => {
             change(context, Request::McpRemove { name: args.name, reason: args.reason }).await
         }
@@ -89,8 +108,7 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
             return Err(Failure::field("capability-declaration", "missing: --capability-declaration FILE"));
         }
     };
-    let declaration = std::fs::read_to_string(&file)
-        .map_err(|error| Failure::field("capability-declaration", format!("{}: {error}", file.display())))?;
+    let (declaration_file, declaration) = read_declaration(&file)?;
     let target = match args.transport {
         TransportKind::Http => Target::Http { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
         TransportKind::Sse => Target::Sse { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
@@ -120,7 +138,7 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
         name: args.name,
         target,
         server_version: args.server_version.unwrap_or_default(),
-        declaration_file: file.display().to_string(),
+        declaration_file,
         declaration,
         justification: args.justification.unwrap_or_default(),
         modes,
@@ -132,6 +150,28 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
         attest: args.attest,
         waive_isolation: args.waive_isolation,
     })
+}
+
+async fn update(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> {
+    let registration = registration(context, args)?;
+    let record = context.ask(&Request::McpUpdate { registration: Box::new(registration) }).await?;
+    context.output.result(&record, |record| {
+        format!(
+            "{} is version {} now\n  declared   {}\n  approvals  {} ended; everything starts untrusted",
+            text(&record["server_identity"]),
+            text(&record["server_version"]),
+            text(&record["declaration_version"]),
+            text(&record["approvals_invalidated"]),
+        )
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The name and the text of a declaration file.
+fn read_declaration(file: &std::path::Path) -> Result<(String, String), Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::field("capability-declaration", format!("{}: {error}", file.display())))?;
+    Ok((file.display().to_string(), text))
 }
 
 fn environment(pairs: &[String]) -> Result<BTreeMap<String, String>, Failure> {
@@ -157,7 +197,10 @@ async fn test(context: &Context<'_>, name: String) -> Result<ExitCode, Failure> 
         if declaration["match"].as_bool().unwrap_or(false) {
             return format!("{name} equals its declaration (protocol {})", text(&report["protocol_version"]));
         }
-        format!("{name} differs from its declaration: {declaration}")
+        format!(
+            "{name} differs from its declaration:\n{}",
+            drift::render(context.output, &declaration["fields"])
+        )
     });
     let code = match (
         report["reachable"].as_bool(),

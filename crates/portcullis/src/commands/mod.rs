@@ -5,6 +5,7 @@ mod artifact;
 mod audit;
 mod call;
 mod context;
+mod demo;
 mod grants;
 mod key;
 mod mcp;
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use portcullis_gateway::GatewayOptions;
 
-use crate::cli::{Cli, Command, ContextCommand, Global};
+use crate::cli::{Cli, Command, ContextCommand, DemoCommand, Global};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::home;
@@ -88,6 +89,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Serve(args) => serve::run(&context, &args).await,
             Command::Mcp(command) => mcp::run(&context, command).await,
             Command::Approve(command) => approve::run(&context, command).await,
+            Command::Demo(DemoCommand::Rugpull { keep }) => demo::rugpull(&context, keep).await,
             Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,
             Command::Operator(command) => operators::run(&context, command).await,

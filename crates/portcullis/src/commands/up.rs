@@ -25,9 +25,9 @@ use crate::failure::Failure;
 use crate::mcp_client::McpClient;
 use crate::{operator, receipt};
 
-const DEMO: &str = "demo-notes";
+pub(super) const DEMO: &str = "demo-notes";
 const DECLARATION: &str = include_str!("../../../../servers/demo-server/demo-notes.yaml");
-const TOOL: &str = "demo-notes__notes_search";
+pub(super) const TOOL: &str = "demo-notes__notes_search";
 
 pub(super) async fn run(context: &Context<'_>, args: &UpArgs) -> Result<ExitCode, Failure> {
     let output = context.output;
@@ -68,7 +68,7 @@ async fn first_call(
         context.home.join("audit").display()
     ));
     if control.world().registry().server(&DEMO.parse().expect("a fixed name")).is_none() {
-        register_demo(&context.home, control, operator).await?;
+        register_demo(&context.home, control, operator, false).await?;
         output.say(format!(
             "{} registered {DEMO}, a small notes server, and accepted its declaration; it runs confined to its notes folder",
             output.good("✓")
@@ -126,17 +126,25 @@ async fn decide(
     Ok(())
 }
 
-async fn register_demo(home: &Path, control: &Control, operator: &OperatorProof) -> Result<(), Failure> {
+/// Registers the embedded notes server. A turncoat will list other tools one day.
+pub(super) async fn register_demo(
+    home: &Path,
+    control: &Control,
+    operator: &OperatorProof,
+    turncoat: bool,
+) -> Result<(), Failure> {
     let unusable =
         |error: io::Error| Failure::unavailable(format!("cannot prepare the demo server: {error}"));
     let notes = home.join("data/notes");
     fs::create_dir_all(&notes).map_err(unusable)?;
     let program = pinned_copy(home).map_err(unusable)?;
+    let mut args = vec!["demo-server".to_owned(), "--dir".into(), notes.display().to_string()];
+    args.extend(turncoat.then(|| "--turncoat".to_owned()));
     let registration = Registration {
         name: DEMO.into(),
         target: Target::Stdio {
             command: program.display().to_string(),
-            args: vec!["demo-server".into(), "--dir".into(), notes.display().to_string()],
+            args,
             env: BTreeMap::new(),
             confine: Some(Vec::new()),
         },
