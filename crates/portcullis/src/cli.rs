@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::commands::connect::client::Client;
+
 /// The governed gateway for MCP.
 #[derive(Debug, Parser)]
 #[command(
@@ -87,6 +89,8 @@ pub(crate) enum Command {
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Write this gateway into an agent's own configuration, or take it out again
+    Connect(ConnectArgs),
     /// See what is kept of long results
     #[command(subcommand)]
     Artifact(ArtifactCommand),
@@ -461,6 +465,37 @@ pub(crate) struct BundleArgs {
     /// The preset beside it: strict, balanced or observe [default: as configured]
     #[arg(long)]
     pub(crate) preset: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What changes is shown first. The file as it was is kept beside it; --undo puts it back byte for \
+byte.\n\nExamples:\n  portcullis connect claude-code\n  portcullis connect cursor --dry-run\n  portcullis connect codex --undo"
+)]
+pub(crate) struct ConnectArgs {
+    /// Which agent
+    pub(crate) client: Client,
+    /// Its configuration file [default: where the agent looks for it]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Under which name
+    #[arg(long, default_value = "portcullis", value_parser = plain_name)]
+    pub(crate) name: String,
+    /// Put the file back as it was
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Show what would change, and change nothing
+    #[arg(long, conflicts_with = "undo")]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+fn plain_name(text: &str) -> Result<String, String> {
+    let plain =
+        !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    if plain { Ok(text.to_owned()) } else { Err("letters, digits, - and _".into()) }
 }
 
 #[derive(Debug, Subcommand)]

@@ -4,6 +4,7 @@ mod approve;
 mod artifact;
 mod audit;
 mod call;
+pub(crate) mod connect;
 mod context;
 mod demo;
 mod grants;
@@ -79,6 +80,10 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
         return context::build(output, args);
     }
     let context = Context::load(&cli.global, output)?;
+    // Files of other programs: nothing to wait for.
+    if let Command::Connect(args) = &cli.command {
+        return connect::run(&context, args);
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -99,7 +104,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,
             Command::Why(args) => why::run(&context, &args).await,
-            Command::Sandbox(_) | Command::Completions { .. } | Command::Context(_) => {
+            Command::Sandbox(_) | Command::Completions { .. } | Command::Context(_) | Command::Connect(_) => {
                 unreachable!("handled above")
             }
         }

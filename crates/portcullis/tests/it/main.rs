@@ -15,6 +15,7 @@ mod gauntlet;
 mod invariants;
 mod issuer;
 mod news;
+mod onboarding;
 mod policy;
 mod replay;
 mod restart;

@@ -1,0 +1,205 @@
+//! Agents' own configuration files: where they are, and how this gateway is written into them.
+//!
+//! Only what is needed changes. A file that cannot be read as what it should be is left alone, with the lines to put in by
+//! hand; nothing is ever guessed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+/// An agent whose configuration we can write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Client {
+    /// Claude Desktop
+    ClaudeDesktop,
+    /// Claude Code, in this project (.mcp.json)
+    ClaudeCode,
+    /// Cursor
+    Cursor,
+    /// VS Code, in this project (.vscode/mcp.json)
+    Vscode,
+    /// Codex
+    Codex,
+}
+
+/// How the client reaches the gateway.
+#[derive(Debug, Clone)]
+pub(crate) struct Reach {
+    /// Where agents connect over HTTP.
+    pub(crate) url: String,
+    /// This program.
+    pub(crate) program: PathBuf,
+    /// The gateway's home folder.
+    pub(crate) home: PathBuf,
+}
+
+/// A file with the gateway in it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Edited {
+    pub(crate) text: String,
+    /// Servers that the client still reaches without us.
+    pub(crate) others: Vec<String>,
+}
+
+impl Client {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Client::ClaudeDesktop => "claude-desktop",
+            Client::ClaudeCode => "claude-code",
+            Client::Cursor => "cursor",
+            Client::Vscode => "vscode",
+            Client::Codex => "codex",
+        }
+    }
+
+    /// Where its file is, seen from a user's home folder and the current one.
+    pub(crate) fn file(self, user: &Path, here: &Path) -> PathBuf {
+        match self {
+            Client::ClaudeDesktop if cfg!(target_os = "macos") => {
+                user.join("Library/Application Support/Claude/claude_desktop_config.json")
+            }
+            Client::ClaudeDesktop => user.join(".config/Claude/claude_desktop_config.json"),
+            Client::ClaudeCode => here.join(".mcp.json"),
+            Client::Cursor => user.join(".cursor/mcp.json"),
+            Client::Vscode => here.join(".vscode/mcp.json"),
+            Client::Codex => user.join(".codex/config.toml"),
+        }
+    }
+
+    /// The member that holds servers.
+    fn servers(self) -> &'static str {
+        match self {
+            Client::Vscode => "servers",
+            Client::Codex => "mcp_servers",
+            _ => "mcpServers",
+        }
+    }
+
+    /// What is written for the gateway.
+    pub(crate) fn entry(self, reach: &Reach) -> Value {
+        let (program, home) = (reach.program.to_string_lossy(), reach.home.to_string_lossy());
+        match self {
+            // These start their servers themselves; what they start attaches to the running gateway.
+            Client::ClaudeDesktop | Client::Codex => {
+                json!({"command": program, "args": ["--home", home, "serve", "--stdio"]})
+            }
+            Client::Cursor => json!({"url": reach.url}),
+            Client::ClaudeCode | Client::Vscode => json!({"type": "http", "url": reach.url}),
+        }
+    }
+
+    /// The file with the gateway in it, under `name`.
+    pub(crate) fn edit(self, text: &str, name: &str, reach: &Reach) -> Result<Edited, String> {
+        match self {
+            Client::Codex => self.edit_toml(text, name, reach),
+            _ => self.edit_json(text, name, reach),
+        }
+    }
+
+    fn edit_json(self, text: &str, name: &str, reach: &Reach) -> Result<Edited, String> {
+        let by_hand = || {
+            let entry = json!({self.servers(): {name: self.entry(reach)}});
+            format!("put this in by hand: {entry}")
+        };
+        let text = if text.trim().is_empty() { "{}" } else { text };
+        let mut document: Value = serde_json::from_str(text).map_err(|error| {
+            format!(
+                "it is not plain JSON (line {}), perhaps because of comments; {}",
+                error.line(),
+                by_hand()
+            )
+        })?;
+        let Some(root) = document.as_object_mut() else {
+            return Err(format!("it is no object; {}", by_hand()));
+        };
+        let servers = root.entry(self.servers()).or_insert_with(|| Value::Object(Map::new()));
+        let Some(servers) = servers.as_object_mut() else {
+            return Err(format!("its {} is no object; {}", self.servers(), by_hand()));
+        };
+        servers.insert(name.to_owned(), self.entry(reach));
+        let others = servers.keys().filter(|other| *other != name).cloned().collect();
+        let pretty = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
+        Ok(Edited { text: pretty + "\n", others })
+    }
+
+    /// A table is added at the end, and everything before stays as it is, comments included.
+    fn edit_toml(self, text: &str, name: &str, reach: &Reach) -> Result<Edited, String> {
+        let document: toml::Table =
+            text.parse().map_err(|error: toml::de::Error| format!("it is not TOML: {}", error.message()))?;
+        let servers = document.get(self.servers()).and_then(toml::Value::as_table);
+        if servers.is_some_and(|servers| servers.contains_key(name)) {
+            return Err(format!("it has [{}.{name}] already; remove that, or give --name", self.servers()));
+        }
+        let others = servers.map(|servers| servers.keys().cloned().collect()).unwrap_or_default();
+        let entry = self.entry(reach);
+        let mut out = text.to_owned();
+        if !out.is_empty() && !out.ends_with('\n') {
+            out.push('\n');
+        }
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&format!(
+            "[{}.{name}]\ncommand = {}\nargs = {}\n",
+            self.servers(),
+            entry["command"],
+            entry["args"]
+        ));
+        let is_still_toml = out.parse::<toml::Table>().is_ok();
+        if is_still_toml {
+            Ok(Edited { text: out, others })
+        } else {
+            Err("its servers cannot be added to".into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach() -> Reach {
+        Reach {
+            url: "http://127.0.0.1:7411/mcp".into(),
+            program: "/opt/portcullis".into(),
+            home: "/home/ann/.portcullis".into(),
+        }
+    }
+
+    #[test]
+    fn what_was_there_stays_there() {
+        let text = r#"{"theme": "dark", "mcpServers": {"files": {"command": "npx", "args": ["-y", "x"]}}}"#;
+        let edited = Client::ClaudeDesktop.edit(text, "portcullis", &reach()).unwrap();
+        let document: Value = serde_json::from_str(&edited.text).unwrap();
+        assert_eq!(document["theme"], "dark");
+        assert_eq!(document["mcpServers"]["files"]["command"], "npx");
+        assert_eq!(document["mcpServers"]["portcullis"]["args"][3], "--stdio");
+        assert_eq!(edited.others, ["files"]);
+        let fresh: Value =
+            serde_json::from_str(&Client::Vscode.edit("", "portcullis", &reach()).unwrap().text).unwrap();
+        assert_eq!(
+            fresh,
+            json!({"servers": {"portcullis": {"type": "http", "url": "http://127.0.0.1:7411/mcp"}}})
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_alone() {
+        for text in ["// a comment\n{}", "[]", r#"{"mcpServers": []}"#] {
+            let refused = Client::Cursor.edit(text, "portcullis", &reach()).unwrap_err();
+            assert!(refused.contains("by hand"), "{refused}");
+        }
+        assert!(Client::Codex.edit("a = ", "portcullis", &reach()).is_err());
+    }
+
+    #[test]
+    fn toml_keeps_its_comments() {
+        let text = "# mine\nmodel = \"x\"\n[mcp_servers.files]\ncommand = \"npx\"";
+        let edited = Client::Codex.edit(text, "portcullis", &reach()).unwrap();
+        assert!(edited.text.starts_with(text));
+        assert_eq!(edited.others, ["files"]);
+        let table: toml::Table = edited.text.parse().unwrap();
+        assert_eq!(table["mcp_servers"]["portcullis"]["command"].as_str(), Some("/opt/portcullis"));
+        assert!(Client::Codex.edit(&edited.text, "portcullis", &reach()).unwrap_err().contains("already"));
+    }
+}
