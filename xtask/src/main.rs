@@ -7,12 +7,13 @@
 //! | `layers` | which crate may depend on which |
 //! | `third_party` | real MCP packages for the tests, installed once into the user's cache |
 //! | `conformance` | the official suite, directly and through the gateway |
-//! | `bench`, `spine` | side-by-side benchmarks, reported as ratios |
+//! | `bench`, `spine`, `gauntlet`, `catalogue` | side-by-side benchmarks, reported as ratios |
 //! | `workspace` | where things are: root, cache, target folder, manifests |
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks")]
 
 mod bench;
+mod catalogue;
 mod conformance;
 mod gauntlet;
 mod layers;
@@ -34,7 +35,7 @@ cargo xtask <task>
 
   test                  format, lints, layers, builds, all tests, third-party servers and clients
   layers                check which crate depends on which
-  bench [audit|gauntlet|spine]   run the benchmarks side by side and write docs/benchmarks.md
+  bench [audit|gauntlet|routing|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare
   third-party           install the real MCP packages that the tests use, and print where they are

@@ -46,6 +46,17 @@ pub struct ToolDef<'a> {
     pub identity: String,
     /// The name in `tools/list`, if somebody else gives those.
     pub wire_name: Option<String>,
+    /// Title and description as models may see them, if somebody made them safe; digests are over the definition.
+    pub labels: Option<Labels>,
+}
+
+/// Texts for models.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// In place of `title`.
+    pub title: Option<String>,
+    /// In place of `description`.
+    pub description: Option<String>,
 }
 
 impl<'a> ToolDef<'a> {
@@ -58,6 +69,7 @@ impl<'a> ToolDef<'a> {
             tags: Vec::new(),
             identity: String::new(),
             wire_name: None,
+            labels: None,
         }
     }
 }
@@ -171,7 +183,11 @@ pub(crate) fn ingest(
         standing = Standing::Undeclarable;
     }
 
-    let text = |key: &str| value.get(key).and_then(Value::as_str);
+    let text = |key: &str| match (&definition.labels, key) {
+        (Some(labels), "title") => labels.title.as_deref(),
+        (Some(labels), _) => labels.description.as_deref(),
+        (None, key) => value.get(key).and_then(Value::as_str),
+    };
     let (shown_name, hidden_name) = plain_line(own.shown);
     let title = text("title").map(|title| plain_line(title).0.into_owned()).filter(|title| !title.is_empty());
     let (described, hidden) = plain_line(text("description").unwrap_or_default());

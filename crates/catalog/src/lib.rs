@@ -15,6 +15,7 @@
 //! | [`search`] | finding items by what somebody wants done |
 //! | [`cards`] | what a model sees of an item, within a budget of tokens |
 //! | [`browse`] | looking around by words or by path; answers whose beginning never changes |
+//! | [`drift`] | what servers offer, written down, and what changed since |
 //! | [`selection`] | letting a model choose, and reading what it chose |
 //!
 //! # Invariants
@@ -29,6 +30,7 @@
 pub mod browse;
 pub mod cards;
 mod collisions;
+pub mod drift;
 pub mod error;
 mod facets;
 pub mod finding;
@@ -53,7 +55,7 @@ pub use cards::{ChoiceCard, Form, make_choice_cards};
 pub use error::CatalogError;
 pub use finding::{Finding, FindingKind};
 pub use id::{IdParts, format_id, parse_id};
-pub use ingest::{ServerCtx, ToolDef, tool_to_selectable};
+pub use ingest::{Labels, ServerCtx, ToolDef, tool_to_selectable};
 pub use item::{Effect, Effects, Kind, SelectableItem, Standing};
 pub use namespace::infer_namespace;
 pub use schema_check::{OnExceeded, SchemaLimits};

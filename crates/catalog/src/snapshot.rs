@@ -182,6 +182,12 @@ impl CatalogSnapshot {
         &self.cards(form)[index].text
     }
 
+    /// The description on an item's card.
+    pub fn card_description(&self, index: usize) -> &str {
+        let card = &self.cards(Form::Lines)[index];
+        &card.text[card.description as usize..]
+    }
+
     pub(crate) fn index(&self, kind: Kind) -> &Index {
         &self.indexes[match kind {
             Kind::Tool | Kind::Internal => 0,

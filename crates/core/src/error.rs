@@ -17,6 +17,14 @@ pub enum ErrorCode {
     SchemaInvalid,
     /// No such tool, resource or prompt.
     PathNotFound,
+    /// A path of the catalogue is not one, or a cursor is stale.
+    PathInvalid,
+    /// A tool's id names nothing that can be called, or more than one thing.
+    HydrateFailed,
+    /// A resource's id names nothing.
+    ResourceNotFound,
+    /// A prompt's id names nothing.
+    PromptNotFound,
     /// Policy, declaration or isolation says no.
     PolicyDenied,
     /// A permit check failed, or the upstream said 403.
@@ -55,10 +63,14 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, for documentation and tests.
-    pub const ALL: [ErrorCode; 20] = [
+    pub const ALL: [ErrorCode; 24] = [
         ErrorCode::ArgsInvalid,
         ErrorCode::SchemaInvalid,
         ErrorCode::PathNotFound,
+        ErrorCode::PathInvalid,
+        ErrorCode::HydrateFailed,
+        ErrorCode::ResourceNotFound,
+        ErrorCode::PromptNotFound,
         ErrorCode::PolicyDenied,
         ErrorCode::PermissionDenied,
         ErrorCode::AuthRequired,
@@ -100,6 +112,10 @@ impl ErrorCode {
             ErrorCode::ArgsInvalid => ("ARGS_INVALID", 7, -32602),
             ErrorCode::SchemaInvalid => ("SCHEMA_INVALID", 7, -31022),
             ErrorCode::PathNotFound => ("PATH_NOT_FOUND", 8, -32602),
+            ErrorCode::PathInvalid => ("PATH_INVALID", 7, -32602),
+            ErrorCode::HydrateFailed => ("HYDRATE_FAILED", 8, -32602),
+            ErrorCode::ResourceNotFound => ("RESOURCE_NOT_FOUND", 8, -32602),
+            ErrorCode::PromptNotFound => ("PROMPT_NOT_FOUND", 8, -32602),
             ErrorCode::PolicyDenied => ("POLICY_DENIED", 2, -31021),
             ErrorCode::PermissionDenied => ("PERMISSION_DENIED", 2, -31006),
             ErrorCode::AuthRequired => ("AUTH_REQUIRED", 2, -31020),

@@ -13,6 +13,7 @@
 //! | [`control`] | the control plane: registration, approvals, start and stop; the only maker of worlds |
 //! | [`controls`] | limits on calls and tokens, and how often a failed call is made again |
 //! | [`edge`] | MCP towards agents: both eras, over stdio and streamable HTTP |
+//! | [`exposure`] | how much of the catalogue a client sees at once: everything, names, or a way to search |
 //! | [`result`] | the result as the client's era wants it, byte for byte where it can be |
 //! | [`shaping`] | results in short, what is kept of them, and `tool_view` |
 //! | [`target`] | what an agent asks for, by the name it knows |
@@ -35,6 +36,7 @@ pub mod cassette;
 pub mod control;
 pub mod controls;
 pub mod edge;
+pub mod exposure;
 pub mod lifecycle;
 mod listing;
 pub mod projector;

@@ -124,6 +124,17 @@ pub struct Response {
     pub mark: Value,
 }
 
+/// What would happen to a call.
+#[derive(Debug)]
+pub(crate) struct Rehearsal {
+    /// What would be called.
+    pub(crate) entry: Arc<ToolEntry>,
+    /// What policy says.
+    pub(crate) verdict: Verdict,
+    /// Where it is on record.
+    pub(crate) proposal: ProposalId,
+}
+
 /// What a server answered.
 #[derive(Debug)]
 pub enum Answered {
@@ -164,6 +175,24 @@ impl Lifecycle {
         let mut proposal = self.intake(&call)?;
         let outcome = self.governed(&call, &mut proposal).await;
         outcome.map_err(|document| document.with("proposal_id", json!(proposal.id)))
+    }
+
+    /// Steps 1 to 3 alone: what would happen. Nothing is sent, kept or used up (CTX-73).
+    pub(crate) fn rehearse(&self, call: &Call) -> Result<Rehearsal, ErrorDocument> {
+        let mut proposal = self.intake(call)?;
+        let entry = proposal.entry.clone();
+        let mut rehearsed = || {
+            let (request, _) = self.canonicalise(call, &entry, &mut proposal)?;
+            Ok(self.decide(call, &request, &entry, &mut proposal)?.verdict())
+        };
+        let outcome: Result<Verdict, ErrorDocument> = rehearsed();
+        let said =
+            outcome.as_ref().map_or_else(|document| document.error.as_str(), |verdict| verdict.as_str());
+        proposal.trail.note(EventName::ProposalDryRun, json!({"outcome": said}));
+        match outcome {
+            Ok(verdict) => Ok(Rehearsal { entry, verdict, proposal: proposal.id }),
+            Err(document) => Err(document.with("proposal_id", json!(proposal.id))),
+        }
     }
 
     async fn governed(&self, call: &Call, proposal: &mut Proposal) -> Result<Response, ErrorDocument> {

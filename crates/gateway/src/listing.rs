@@ -42,6 +42,11 @@ impl List {
         Self::new("tools", tools.chain(own.iter().map(|definition| definition.as_bytes().to_vec())))
     }
 
+    /// `tools/list` of a mode that does not list definitions.
+    pub(crate) fn stand_ins(definitions: Vec<String>) -> Self {
+        Self::new("tools", definitions.into_iter().map(String::into_bytes))
+    }
+
     /// `prompts/list`, likewise.
     pub(crate) fn prompts(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let prompts = registry.prompts().iter();

@@ -109,6 +109,8 @@ pub struct View<'a> {
     pub kind: ResultKind,
     /// The call it came from.
     pub mark: &'a Value,
+    /// Whether what the server put into `_meta` is kept (CTX-1).
+    pub keeps_meta: bool,
     /// What a server's URI becomes; `None` if it stays as it is.
     pub uris: Option<&'a dyn Fn(&str) -> String>,
 }
@@ -128,6 +130,7 @@ pub fn in_short(result: &str, view: View<'_>) -> Vec<u8> {
 fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {
     let Ok(members) = serde_json::from_slice::<Members<'_>>(result) else { return result.to_vec() };
     let mut meta = member(&members, "_meta")
+        .filter(|_| view.keeps_meta)
         .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
         .unwrap_or_default();
     meta.retain(|key, _| !key.starts_with("io.portcullis/"));
@@ -228,7 +231,7 @@ mod tests {
     }
 
     fn shaped_as(text: &str, era: Era, kind: ResultKind, uris: Option<&dyn Fn(&str) -> String>) -> String {
-        let view = View { era, kind, mark: &json!({"proposal_id": "P"}), uris };
+        let view = View { era, kind, mark: &json!({"proposal_id": "P"}), keeps_meta: true, uris };
         let other = text.contains("\"structuredContent\":[");
         String::from_utf8(super::shaped(text.as_bytes(), view, other)).unwrap()
     }

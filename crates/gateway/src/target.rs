@@ -22,6 +22,17 @@ pub enum Target {
     PromptArgument(String),
     /// `completion/complete` of a variable of a template, by the template.
     TemplateVariable(String),
+    /// What an id of the catalogue was resolved to. If it is not in force any more, there is no such thing (CTX-94).
+    Resolved {
+        /// The id the agent gave.
+        id: String,
+        /// What it meant when it was resolved.
+        entry: Arc<ToolEntry>,
+        /// The arguments of a resource, which has none, or of a template.
+        arguments: Option<Box<RawValue>>,
+    },
+    /// A name that leads nowhere for this agent, whatever it may mean to others.
+    Nothing(String),
 }
 
 /// What a name led to.
@@ -40,7 +51,9 @@ impl Target {
             | Target::Resource(name)
             | Target::Prompt(name)
             | Target::PromptArgument(name)
-            | Target::TemplateVariable(name) => name,
+            | Target::TemplateVariable(name)
+            | Target::Resolved { id: name, .. }
+            | Target::Nothing(name) => name,
         }
     }
 
@@ -55,6 +68,11 @@ impl Target {
                 let arguments = RawValue::from_string(Value::Object(values).to_string()).ok()?;
                 return Some(Found { entry: entry.clone(), arguments: Some(arguments) });
             }
+            Target::Resolved { entry, arguments, .. } => {
+                registry.owner(&entry.tool)?;
+                return Some(Found { entry: entry.clone(), arguments: arguments.clone() });
+            }
+            Target::Nothing(_) => return None,
         };
         Some(Found { entry: entry?.clone(), arguments: None })
     }
@@ -63,7 +81,9 @@ impl Target {
     pub(crate) fn unknown(&self) -> ErrorDocument {
         let shown = printable(self.name());
         let message = match self {
-            Target::Tool(_) => format!("there is no tool {shown}; tools/list names those there are"),
+            Target::Tool(_) | Target::Resolved { .. } | Target::Nothing(_) => {
+                format!("there is no tool {shown}; tools/list names those there are")
+            }
             Target::Resource(_) => format!(
                 "there is no resource {shown}; resources/list and resources/templates/list name those there are"
             ),

@@ -1,15 +1,17 @@
 //! The world: one immutable snapshot of everything a call needs.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use portcullis_catalog::CatalogSnapshot;
 use portcullis_core::ServerIdentity;
 use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::registry::{ActiveRegistry, Registry};
 use tokio::sync::watch;
 
 use crate::edge::Era;
+use crate::exposure::Shelf;
 use crate::listing::List;
 use crate::upstreams::Upstream;
 
@@ -23,22 +25,45 @@ pub struct World {
     resources: List,
     templates: List,
     prompts: List,
+    shelf: Arc<Shelf>,
+    catalogue: OnceLock<Arc<CatalogSnapshot>>,
 }
 
 impl World {
     /// Builds a world. Lists are rendered here, once, and not per request; `own` tools are the gateway's.
-    pub fn new(
+    pub(crate) fn new(
         registry: Arc<Registry>,
         upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
         gauntlet: &Gauntlet,
         own: &[&str],
+        shelf: Arc<Shelf>,
     ) -> Self {
         // What a tool's structured results may be differs between the eras (GNT-P3).
         let legacy_tools = List::tools(&registry, gauntlet, Era::Legacy, own);
         let modern_tools = List::tools(&registry, gauntlet, Era::Modern, own);
         let (prompts, templates) = (List::prompts(&registry, gauntlet), List::templates(&registry, gauntlet));
         let resources = List::resources(&registry, gauntlet);
-        Self { registry, upstreams, legacy_tools, modern_tools, resources, templates, prompts }
+        let catalogue = OnceLock::new();
+        Self {
+            registry,
+            upstreams,
+            legacy_tools,
+            modern_tools,
+            resources,
+            templates,
+            prompts,
+            shelf,
+            catalogue,
+        }
+    }
+
+    /// What can be found, built when it is first asked for.
+    pub fn catalogue(&self) -> &Arc<CatalogSnapshot> {
+        self.catalogue.get_or_init(|| self.shelf.catalogue(&self.registry))
+    }
+
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
     }
 
     /// What is registered, accepted and in force.
@@ -64,6 +89,16 @@ impl World {
     }
 }
 
+impl World {
+    /// Builds the catalogue before anybody asks for it, and not on a thread that answers requests (CAT-50).
+    fn prepare(self: Arc<Self>) {
+        let mode = self.shelf.options().choose("", self.registry.tools().len());
+        if mode != crate::exposure::Mode::Passthrough {
+            std::thread::spawn(move || drop(self.catalogue().clone()));
+        }
+    }
+}
+
 /// Where the current world is read from. Reading takes no lock; only the control plane writes.
 #[derive(Debug)]
 pub struct WorldCell {
@@ -75,7 +110,9 @@ pub struct WorldCell {
 impl WorldCell {
     /// A cell holding `world`.
     pub fn new(world: World) -> Self {
-        Self { current: ArcSwap::from_pointee(world), changes: watch::Sender::new(0) }
+        let world = Arc::new(world);
+        world.clone().prepare();
+        Self { current: ArcSwap::new(world), changes: watch::Sender::new(0) }
     }
 
     /// The world in force now.
@@ -85,7 +122,9 @@ impl WorldCell {
 
     /// Puts the next world in force.
     pub(crate) fn swap(&self, world: World) {
-        self.current.store(Arc::new(world));
+        let world = Arc::new(world);
+        self.current.store(world.clone());
+        world.prepare();
         self.changes.send_modify(|count| *count += 1);
     }
 

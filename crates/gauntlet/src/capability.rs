@@ -69,6 +69,17 @@ pub enum Grants {
     Only(Capabilities),
 }
 
+impl Grants {
+    /// Whether calls of `tool`, `<server>/<tool>`, are covered at all, whatever else they need: who may never call a tool
+    /// need not know of it (CAT-53).
+    pub fn reach(&self, tool: &str) -> bool {
+        match self {
+            Grants::Declared => true,
+            Grants::Only(grants) => grants.cover("mcp.call", Some(tool)),
+        }
+    }
+}
+
 impl Capabilities {
     /// Reads grants. One that cannot be understood refuses them all.
     ///

@@ -86,6 +86,9 @@ pub(crate) enum Command {
     /// See, check, apply, roll back and explain the policy
     #[command(subcommand)]
     Policy(PolicyCommand),
+    /// Search what agents can find, see what is odd about it, and what servers changed
+    #[command(subcommand)]
+    Catalog(CatalogCommand),
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),
@@ -150,12 +153,79 @@ pub(crate) struct ServeArgs {
     /// Serve one agent on stdin and stdout; uses the running gateway if there is one
     #[arg(long)]
     pub(crate) stdio: bool,
+    /// What agents see of the tools there are [default: `mode` of [exposure] in the configuration, else auto]
+    #[arg(long, value_enum, value_name = "MODE")]
+    pub(crate) mode: Option<crate::config::ModeWord>,
     /// Answer calls from this cassette instead of making them; policy, approvals and permits apply as always
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     pub(crate) replay: Option<PathBuf>,
     /// Write `{"mcp": URL, "pid": N}` to this file once agents can connect
     #[arg(long, value_name = "FILE")]
     pub(crate) ready_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CatalogCommand {
+    /// Show what an agent would find: by what it wants done, or by path
+    #[command(
+        after_help = "Example:\n  portcullis catalog search open a ticket\n  portcullis catalog search --path /github"
+    )]
+    Search {
+        /// What is wanted
+        #[arg(required_unless_present = "path", conflicts_with = "path", value_name = "WORDS")]
+        query: Vec<String>,
+        /// Where to look instead: `/` has the namespaces
+        #[arg(long, value_name = "PATH")]
+        path: Option<String>,
+        /// How many, 1 to 50
+        #[arg(long, value_name = "N")]
+        top_k: Option<usize>,
+        /// What to look for
+        #[arg(long, value_enum, default_value_t = ItemKind::Tool)]
+        kind: ItemKind,
+    },
+    /// List what is odd about the accepted definitions
+    Findings,
+    /// Build the catalogue again from what is accepted
+    Refresh,
+    /// Write down what servers offer, as canonical JSON without times: two of one surface are the same bytes
+    Snapshot {
+        /// Only this server
+        #[arg(long, value_name = "NAME")]
+        server: Option<String>,
+        /// What servers say now, instead of what was accepted
+        #[arg(long)]
+        live: bool,
+    },
+    /// Compare two snapshots; exit 1 if there is a change of the given class or a worse one
+    Diff {
+        /// The older file
+        before: PathBuf,
+        /// The newer file
+        after: PathBuf,
+        /// Which changes count
+        #[arg(long, value_enum, default_value_t = FailOn::Breaking)]
+        fail_on: FailOn,
+    },
+}
+
+/// What is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ItemKind {
+    Tool,
+    Resource,
+    Prompt,
+}
+
+/// Which changes make `catalog diff` fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// Those that hurt callers
+    Breaking,
+    /// Those, and all other changes of what can be called
+    NonBreaking,
+    /// Every change, texts included
+    Documentation,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,5 +1,7 @@
 //! `portcullis.toml`.
 
+mod exposure;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +24,8 @@ use url::Url;
 
 use crate::cli::Global;
 use crate::failure::Failure;
+pub(crate) use exposure::ModeWord;
+use exposure::{BrowseSection, CatalogSection, ExposureSection, SearchSection};
 
 mod calls;
 mod results;
@@ -50,6 +54,10 @@ pub(crate) struct Config {
     pub(crate) envelope: EnvelopeSection,
     pub(crate) artifacts: ArtifactsSection,
     pub(crate) calls: CallsSection,
+    pub(crate) exposure: ExposureSection,
+    catalog: CatalogSection,
+    search: SearchSection,
+    browse: BrowseSection,
     /// Only so that it can be refused with an explanation (GOV-201).
     server: Option<toml::Value>,
 }
@@ -416,6 +424,7 @@ impl Config {
         options.names = self.gateway.names;
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;
+        options.exposure = self.exposure_options(file)?;
         options.gauntlet = self.gauntlet.config()?;
         options.gauntlet.redact = self.redaction.redactor()?;
         options.unredacted = self.redaction.waived()?;

@@ -40,6 +40,11 @@ pub(crate) fn agent_socket(home: &Path) -> PathBuf {
     home.join("run/agent.sock")
 }
 
+/// Where agents connect that chose what they see.
+pub(crate) fn agent_socket_in(home: &Path, mode: portcullis_gateway::exposure::Mode) -> PathBuf {
+    home.join(format!("run/agent-{}.sock", mode.as_str()))
+}
+
 /// Listens on a socket in the home folder that only its owner can open.
 ///
 /// The caller holds the writer lock, so whoever left a socket there is gone.

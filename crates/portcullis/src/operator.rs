@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_catalog::Kind;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_gateway::control::{Activation, Claimant, Reacceptance, Registration, told_to_stop};
 use portcullis_gateway::{Control, ControlError, Gateway};
@@ -51,6 +52,10 @@ pub(crate) enum Request {
     TrustGrant { id: String, reason: String },
     TrustRevoke { id: String, reason: String },
     TrustVerify,
+    CatalogBrowse { query: Option<String>, path: Option<String>, top_k: Option<usize>, kind: String },
+    CatalogFindings,
+    CatalogRefresh,
+    CatalogSnapshot { server: Option<String>, live: bool },
     PolicyShow { version: Option<u64> },
     PolicyApply { bundle: Bundle, reason: String },
     PolicyRollback { version: Option<u64>, reason: String },
@@ -321,6 +326,22 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         Request::TrustGrant { id, reason } => control.grant_trust(operator, id, reason).await?,
         Request::TrustRevoke { id, reason } => control.revoke_trust(operator, id, reason).await?,
         Request::TrustVerify => control.verify_trust().await?,
+        Request::CatalogBrowse { query, path, top_k, kind } => {
+            let kind = match kind.as_str() {
+                "resource" => Kind::Resource,
+                "prompt" => Kind::Prompt,
+                _ => Kind::Tool,
+            };
+            let (query, path) = (query.as_deref(), path.as_deref());
+            let asked = portcullis_catalog::Request { query, path, top_k: *top_k, cursor: None };
+            json!({"text": control.browse(asked, kind)?})
+        }
+        Request::CatalogFindings => json!(control.findings()),
+        Request::CatalogRefresh => json!(control.refresh_catalogue().await?),
+        Request::CatalogSnapshot { server: only, live } => {
+            let only = only.as_deref().map(server).transpose()?;
+            json!(control.capabilities(only.as_ref(), *live).await?)
+        }
         Request::PolicyShow { version } => policy(control, *version).await?,
         Request::PolicyApply { bundle, reason } => {
             json!(control.apply_policy(operator, bundle.clone(), reason).await?)

@@ -46,6 +46,11 @@ impl Output {
         }
     }
 
+    /// A file, as it is.
+    pub(crate) fn bytes(&self, text: &str) {
+        let _ = std::io::stdout().write_all(text.as_bytes());
+    }
+
     /// A line for people that is not the result.
     pub(crate) fn say(&self, line: impl AsRef<str>) {
         if !self.quiet && self.format == Format::Text {

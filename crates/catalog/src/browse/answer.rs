@@ -206,14 +206,16 @@ impl CatalogSnapshot {
     }
 
     /// The argument schemas of the first of these items, for `schemas: true` (CTX-72).
-    pub fn schemas(&self, items: &[usize]) -> String {
+    /// Each as `shown` shows it.
+    pub fn schemas(&self, items: &[usize], shown: impl Fn(&Value) -> Value) -> String {
         const SCHEMAS: usize = 5;
         const BUDGET: usize = 4_000;
         let mut out = String::from("{");
         let mut omitted: Vec<&str> = Vec::new();
         for index in items.iter().take(SCHEMAS) {
             let item = &self.items()[*index];
-            let entry = format!("{}:{}", Value::from(item.id.as_str()), item.args_schema.get());
+            let schema: Value = serde_json::from_str(item.args_schema.get()).unwrap_or(Value::Null);
+            let entry = format!("{}:{}", Value::from(item.id.as_str()), shown(&schema));
             let next = format!("{out}{}{entry}", if out.len() > 1 { "," } else { "" });
             // The rest of the answer is ids only.
             if next.len() > 24 * BUDGET || !crate::cards::budget::fits(&next, BUDGET - 200) {

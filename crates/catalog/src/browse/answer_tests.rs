@@ -194,6 +194,6 @@ fn the_beginning_of_an_answer_never_changes() {
 fn schemas_come_for_the_first_five_within_their_budget() {
     // CTX-72
     let snapshot = tools(&["a.b", "a.c", "a.d", "a.e", "a.f", "a.g"]);
-    let schemas: Value = serde_json::from_str(&snapshot.schemas(&[0, 1, 2, 3, 4, 5])).unwrap();
+    let schemas: Value = serde_json::from_str(&snapshot.schemas(&[0, 1, 2, 3, 4, 5], Clone::clone)).unwrap();
     assert_eq!(schemas.as_object().unwrap().len(), 5);
 }

@@ -37,6 +37,8 @@ impl Form {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Card {
     pub(crate) text: Box<str>,
+    /// Where the description begins, in a line.
+    pub(crate) description: u32,
     pub(crate) over_cap: bool,
 }
 
@@ -49,19 +51,23 @@ pub(crate) fn card(item: &SelectableItem, form: Form) -> Card {
         shown = longest(all, |count| fits(&item.signature.text(count), SIGNATURE));
     }
     let write = |shown: usize, description: &str| write(item, form, &item.signature.text(shown), description);
+    let made = |text: String, description: &str, over_cap| {
+        let description = (text.len() - description.len().min(text.len())) as u32;
+        Card { text: text.into(), description, over_cap }
+    };
     let whole = write(shown, &item.description);
     if fits(&closed(&whole, form), TARGET) {
-        return Card { text: whole.into(), over_cap: false };
+        return made(whole, &item.description, false);
     }
-    let shortened =
-        write(shown, &shorter(&item.description, |text| fits(&closed(&write(shown, text), form), TARGET)));
+    let description = shorter(&item.description, |text| fits(&closed(&write(shown, text), form), TARGET));
+    let shortened = write(shown, &description);
     if fits(&closed(&shortened, form), CAP) {
-        return Card { text: shortened.into(), over_cap: false };
+        return made(shortened, &description, false);
     }
     let count = longest(shown, |count| fits(&closed(&write(count, "…"), form), CAP));
     let least = write(count, "…");
     let over_cap = !fits(&closed(&least, form), CAP);
-    Card { text: least.into(), over_cap }
+    made(least, "…", over_cap)
 }
 
 /// A card with everything that comes last.

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod artifacts;
+mod catalogue;
 mod evidence;
 mod explain;
 mod keys;
@@ -36,6 +37,7 @@ use portcullis_upstream::Settings;
 use crate::access::AccessOptions;
 use crate::access::agent_keys::AgentKeys;
 use crate::controls::CallOptions;
+use crate::exposure::{ExposureOptions, Shelf};
 use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
@@ -83,6 +85,8 @@ pub struct GatewayOptions {
     pub calls: CallOptions,
     /// How agents name what servers offer.
     pub names: Names,
+    /// How much of it they see at once.
+    pub exposure: ExposureOptions,
     /// Certificate authorities of servers besides the machine's own.
     pub authorities: Option<PathBuf>,
     /// How agents prove who they are over HTTP.
@@ -132,6 +136,7 @@ impl GatewayOptions {
             shaping: ShapingOptions::default(),
             calls: CallOptions::default(),
             names: Names::default(),
+            exposure: ExposureOptions::default(),
             authorities: None,
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -224,13 +229,14 @@ struct State {
     /// Whether results are shaped where tools are called directly: then there is a tool to look at the rest.
     views: bool,
     trust: Arc<trust::TrustBook>,
+    shelf: Arc<Shelf>,
 }
 
 impl State {
     fn world(&self) -> World {
         let registry = Registry::named(self.trusted_entries(), self.policy.clone(), self.names);
         let own: &[&str] = if self.views { &[TOOL_VIEW_DEFINITION] } else { &[] };
-        World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet, own)
+        World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet, own, self.shelf.clone())
     }
 }
 

@@ -35,6 +35,7 @@ use crate::access::agent_keys::{AgentKey, AgentKeys};
 use crate::cassette::Cassette;
 use crate::controls::Controls;
 use crate::edge::Edge;
+use crate::exposure::Shelf;
 use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
@@ -91,8 +92,10 @@ impl Gateway {
         let gauntlet = Arc::new(gauntlet);
         let (names, checks) = (options.names, gauntlet.clone());
         let trust = Arc::new(TrustBook::open(&options.home, &log, about_trust)?);
+        let shelf = Arc::new(Shelf::new(options.exposure.clone(), gauntlet.clone()));
         let mut state =
-            restore_servers(&store, (policy, activations), (names, checks, trust), &log, &settings).await?;
+            restore_servers(&store, (policy, activations), (names, checks, trust, shelf), &log, &settings)
+                .await?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -334,7 +337,7 @@ async fn restore_operators(store: &Store, home: &Path) -> Result<Operators, Cont
 async fn restore_servers(
     store: &Store,
     (policy, activations): (Arc<Policy>, Vec<Activation>),
-    (names, gauntlet, trust): (Names, Arc<Gauntlet>, Arc<TrustBook>),
+    (names, gauntlet, trust, shelf): (Names, Arc<Gauntlet>, Arc<TrustBook>, Arc<Shelf>),
     log: &AuditLog,
     settings: &Settings,
 ) -> Result<State, ControlError> {
@@ -349,6 +352,7 @@ async fn restore_servers(
         gauntlet,
         views: false,
         trust,
+        shelf,
     };
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use portcullis_catalog::Ledger;
 use portcullis_governance::boundary::{CancellationSignal, Canceller};
 use portcullis_governance::session::Session;
 use tokio::sync::watch;
@@ -16,6 +17,7 @@ use super::http::Streams;
 use super::log_level::Level;
 use super::questions::{Abilities, Owed};
 use super::revision::{Era, Revision};
+use crate::exposure::Mode;
 
 /// A client we are talking with.
 #[derive(Debug)]
@@ -35,6 +37,10 @@ pub(crate) struct Conversation {
     streams: Streams,
     /// Turns true when the client is gone for good.
     gone: watch::Sender<bool>,
+    /// What it is shown: chosen once, so that a list does not change its nature under a client.
+    mode: OnceLock<Mode>,
+    /// The cards it was shown (CAT-92).
+    ledger: Mutex<Ledger>,
 }
 
 impl Conversation {
@@ -54,6 +60,8 @@ impl Conversation {
             in_flight: Mutex::default(),
             streams: Streams::default(),
             gone: watch::Sender::new(false),
+            mode: OnceLock::new(),
+            ledger: Mutex::default(),
         }
     }
 
@@ -91,6 +99,15 @@ impl Conversation {
     /// What the client said at `initialize` that it can be asked.
     pub(crate) fn abilities(&self) -> &Abilities {
         &self.abilities
+    }
+
+    /// What it is shown; `choose` is asked the first time.
+    pub(crate) fn mode(&self, choose: impl FnOnce() -> Mode) -> Mode {
+        *self.mode.get_or_init(choose)
+    }
+
+    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn owed(&self) -> &Arc<Owed> {

@@ -32,6 +32,7 @@ use tokio::sync::watch;
 use super::Edge;
 use crate::access::{Refusal, WELL_KNOWN};
 use crate::control::told_to_stop;
+use crate::exposure::Mode;
 use headers::{SESSION, accepts, foreign, is_json};
 pub(crate) use old_clients::OldClients;
 pub(crate) use resumable::Streams;
@@ -201,7 +202,15 @@ impl Edge {
         if old {
             return self.take_old(head.uri.query(), principal, message);
         }
-        self.take(principal, &head.headers, message).await
+        let mode = match head.uri.query().map(asked_mode) {
+            None => None,
+            Some(Ok(mode)) => mode,
+            Some(Err(())) => {
+                let message = "mode must be passthrough, transparent or gateway";
+                return plain(StatusCode::BAD_REQUEST, message);
+            }
+        };
+        self.take(principal, &head.headers, message, mode).await
     }
 
     fn delete(&self, headers: &HeaderMap, principal: &Principal) -> Reply {
@@ -227,6 +236,12 @@ impl Edge {
             }
         }
     }
+}
+
+/// The mode that the URL asks for, as in `/mcp?mode=gateway` (CTX-70).
+fn asked_mode(query: &str) -> Result<Option<Mode>, ()> {
+    let asked = query.split('&').find_map(|part| part.strip_prefix("mode="));
+    asked.map(|name| Mode::named(name).ok_or(())).transpose()
 }
 
 fn busy() -> Reply {

@@ -15,11 +15,14 @@ use super::news::{News, Topic, notification};
 use super::outlet::Outlet;
 use super::questions::Abilities;
 use super::{Answer, Edge, Era, MODERN, Params, Revision, Sender};
+use crate::exposure::Mode;
 
 /// One such client.
 #[derive(Debug)]
 pub(crate) struct Lines {
     principal: Principal,
+    /// What whoever opened the connection chose to see.
+    mode: Option<Mode>,
     sender: Option<Sender>,
     calls: JoinSet<()>,
     /// Tells the client what it did not ask; ended with the client.
@@ -30,7 +33,7 @@ pub(crate) struct Lines {
 /// What a request is.
 enum Recognised {
     /// Opens a legacy conversation.
-    Initialize(Revision),
+    Initialize(Revision, Mode),
     /// Part of one, or a modern one.
     Request(Sender),
 }
@@ -38,7 +41,12 @@ enum Recognised {
 impl Lines {
     /// A client that has said nothing yet; everything for it goes into `replies`.
     pub(crate) fn new(principal: Principal, replies: mpsc::UnboundedSender<Vec<u8>>) -> Self {
-        Self { principal, sender: None, calls: JoinSet::new(), news: JoinSet::new(), replies }
+        Self { principal, mode: None, sender: None, calls: JoinSet::new(), news: JoinSet::new(), replies }
+    }
+
+    /// The same, seeing what it chose to see.
+    pub(crate) fn showing(self, mode: Option<Mode>) -> Self {
+        Self { mode, ..self }
     }
 
     /// The client has gone: what lasts for ever ends, and calls under way are finished.
@@ -88,7 +96,9 @@ impl Lines {
                         }
                         None => Answer::id_in_use(),
                     },
-                    Ok(Recognised::Initialize(revision)) => Answer::Result(edge.initialize(revision)),
+                    Ok(Recognised::Initialize(revision, mode)) => {
+                        Answer::Result(edge.initialize(revision, mode))
+                    }
                     Err(answer) => answer,
                 };
                 self.reply(answer.into_response(id));
@@ -143,8 +153,10 @@ impl Lines {
             let abilities = Abilities::read(params.as_ref().and_then(|p| p.capabilities));
             let client = params.and_then(|p| p.client_info).map(|info| info.name).unwrap_or_default();
             let conversation = edge.sessions.open_unlisted(&self.principal, &client, revision, abilities);
-            self.sender = Some(Sender::new(conversation));
-            return Ok(Recognised::Initialize(revision));
+            let opened = Sender::new(conversation).showing(self.mode);
+            let mode = edge.mode(&opened);
+            self.sender = Some(opened);
+            return Ok(Recognised::Initialize(revision, mode));
         }
         if let Some(version) = version {
             if version != MODERN.as_str() {
@@ -158,7 +170,7 @@ impl Lines {
                 let client = info.map(|info| info.name).unwrap_or_default();
                 let conversation =
                     edge.sessions.open_unlisted(&self.principal, &client, MODERN, Abilities::default());
-                self.sender = Some(Sender::new(conversation));
+                self.sender = Some(Sender::new(conversation).showing(self.mode));
             }
         } else if self.sender.as_ref().is_some_and(|sender| sender.era() == Era::Modern) {
             // PRO-61: in the modern era every request says which revision it speaks.

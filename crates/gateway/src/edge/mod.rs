@@ -18,6 +18,7 @@ mod questions;
 mod revision;
 mod rounds;
 pub mod sessions;
+mod stand_in;
 pub mod stdio;
 mod viewing;
 
@@ -40,8 +41,11 @@ use tokio::sync::{mpsc, watch};
 use crate::access::Access;
 use crate::control::told_to_stop;
 use crate::controls::Controls;
+use crate::exposure::definitions::listed;
+use crate::exposure::shape::shape;
+use crate::exposure::{Manner, Mode, refusal};
 use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
-use crate::listing::{self, TTL_MS};
+use crate::listing::{self, List, TTL_MS};
 use crate::result::{self, View};
 use crate::sealed::Seal;
 use crate::shaping::Shaping;
@@ -67,11 +71,18 @@ pub(crate) struct Sender {
     pub(crate) conversation: Arc<Conversation>,
     /// How a modern client is asked: by ending its call.
     turns: Option<mpsc::UnboundedSender<Turn>>,
+    /// What the client chose to see, by its URL or its listener.
+    mode: Option<Mode>,
 }
 
 impl Sender {
     pub(crate) fn new(conversation: Arc<Conversation>) -> Self {
-        Self { conversation, turns: None }
+        Self { conversation, turns: None, mode: None }
+    }
+
+    /// The same, seeing what it chose to see.
+    pub(crate) fn showing(self, mode: Option<Mode>) -> Self {
+        Self { mode, ..self }
     }
 
     fn era(&self) -> Era {
@@ -252,8 +263,9 @@ impl Edge {
         if !self.offers(asked.method, sender.era()) {
             return Answer::unknown_method(asked.method);
         }
+        let mode = self.mode(sender);
         match asked.method {
-            "tools/call" if self.is_view(asked) => self.viewed(sender, asked).await,
+            "tools/call" if self.is_view(asked, mode) => self.viewed(sender, asked).await,
             "tools/call" | "resources/read" | "prompts/get" | "completion/complete" => {
                 match self.understand(sender, asked, outlet, cancel) {
                     Ok(mut call) => {
@@ -262,18 +274,22 @@ impl Edge {
                             (call.wants.input, call.parent) = (Some(again.input), again.parent);
                             round = again.round;
                         }
+                        let manner = match self.stand_in(sender, mode, &mut call) {
+                            Ok(manner) => manner,
+                            Err(answer) => return answer,
+                        };
                         // What comes back with answers was counted when it first came.
                         if round == 0
                             && let Err(document) = self.within_limits(&call)
                         {
-                            return Answer::refusal(&document, sender.era(), asked.method);
+                            return Answer::refused(document, sender.era(), asked.method, &manner);
                         }
-                        self.governed(sender, asked, call, round).await
+                        self.governed(sender, asked, call, round, &manner).await
                     }
                     Err(answer) => answer,
                 }
             }
-            "server/discover" => Answer::Result(self.discover()),
+            "server/discover" => Answer::Result(self.discover(mode)),
             "subscriptions/listen" => self.listen(sender, asked, &outlet, cancel).await,
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
@@ -443,18 +459,27 @@ impl Edge {
     }
 
     /// Through the lifecycle, and back in the client's words.
-    async fn governed(&self, sender: &Sender, asked: &Asked<'_>, mut call: Call, begun: u32) -> Answer {
+    async fn governed(
+        &self,
+        sender: &Sender,
+        asked: &Asked<'_>,
+        mut call: Call,
+        begun: u32,
+        manner: &Manner,
+    ) -> Answer {
         for round in begun.. {
             let response = self.attempted(&call).await;
             let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
             else {
                 call.attendant.finish();
-                let short = self.in_short(asked.method, &response, &call).await;
-                let answer = self.shown(sender.era(), asked.method, response, short);
+                let short = self.in_short(asked.method, &response, &call, manner).await;
+                let answer = self.shown(sender.era(), asked.method, response, short, manner);
                 self.count_shown(&call, &answer);
                 return answer;
             };
-            let refuse = |document: &ErrorDocument| Answer::refusal(document, sender.era(), asked.method);
+            let refuse = |document: &ErrorDocument| {
+                Answer::refused(document.clone(), sender.era(), asked.method, manner)
+            };
             let path = entry.tool.id().short();
             if round >= rounds::ROUNDS {
                 let message = "the server asked for input more often than is allowed";
@@ -501,6 +526,7 @@ impl Edge {
         method: &str,
         response: Result<Response, ErrorDocument>,
         short: Option<String>,
+        manner: &Manner,
     ) -> Answer {
         match response {
             Ok(Response { answered: Answered::Result(result), entry, mark, .. }) => {
@@ -511,10 +537,12 @@ impl Edge {
                     Names::Bare => None,
                     Names::Prefixed => Some(&map),
                 };
-                let view = View { era, kind: entry.tool.subject().result(), mark: &mark, uris };
+                let (kind, is_native) = (entry.tool.subject().result(), matches!(manner, Manner::Native));
+                let view = View { era, kind, mark: &mark, keeps_meta: is_native, uris };
                 Answer::Result(match short {
                     Some(short) => result::in_short(&short, view).into(),
-                    None => result::for_client(&result, view).into(),
+                    None if is_native => result::for_client(&result, view).into(),
+                    None => shape(result::for_client(&result, view), kind).into(),
                 })
             }
             // Taken out before (see `governed`).
@@ -528,9 +556,16 @@ impl Edge {
                     ("resources/read", portcullis_upstream::Era::Modern, Era::Legacy, -32602) => -32002,
                     (.., code) => code,
                 };
+                if let Manner::Meta { id, .. } = manner {
+                    // CTX-81: by the facts of the protocol, never by words.
+                    let document =
+                        ErrorDocument::new(ErrorCode::UpstreamError, one_line(id), &failure.message);
+                    let document = document.with("rpc_code", failure.code).with("call", mark);
+                    return Answer::refused(document, era, method, manner);
+                }
                 Answer::upstream(failure, mark)
             }
-            Err(document) => match Answer::refusal(&document, era, method) {
+            Err(document) => match Answer::refused(document, era, method, manner) {
                 Answer::Error { code: -32602, message, data }
                     if method == "resources/read" && era == Era::Legacy =>
                 {
@@ -551,7 +586,14 @@ impl Edge {
         };
         let world = self.world.load();
         let principal = sender.conversation.session().principal();
-        let Some(list) = world.list(asked.method, sender.era()) else {
+        let mode = self.mode(sender);
+        let stand_ins = (asked.method == "tools/list" && mode != Mode::Passthrough).then(|| {
+            let catalogue = world.catalogue();
+            let grants = self.access.granted(principal);
+            let view = world.shelf().view(catalogue, world.registry(), &grants);
+            List::stand_ins(listed(mode, catalogue, &view))
+        });
+        let Some(list) = stand_ins.as_ref().or_else(|| world.list(asked.method, sender.era())) else {
             return Answer::unknown_method(asked.method);
         };
         match list.page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
@@ -562,11 +604,11 @@ impl Edge {
         }
     }
 
-    fn discover(&self) -> Bytes {
+    fn discover(&self, mode: Mode) -> Bytes {
         let result = json!({
             "supportedVersions": SUPPORTED.map(Revision::as_str),
             "capabilities": self.capabilities(),
-            "instructions": INSTRUCTIONS,
+            "instructions": instructions(mode),
             "resultType": "complete",
             "ttlMs": TTL_MS,
             "cacheScope": "private",
@@ -579,12 +621,12 @@ impl Edge {
     }
 
     /// The result of `initialize`.
-    pub(crate) fn initialize(&self, revision: Revision) -> Bytes {
+    pub(crate) fn initialize(&self, revision: Revision, mode: Mode) -> Bytes {
         let result = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": self.capabilities(),
             "serverInfo": self.server_info(),
-            "instructions": INSTRUCTIONS,
+            "instructions": instructions(mode),
             "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load())},
         });
         result.to_string().into()
@@ -593,6 +635,16 @@ impl Edge {
     fn server_info(&self) -> Value {
         json!({"name": "portcullis", "title": "Portcullis", "version": self.version})
     }
+}
+
+/// What every model is told; how to find tools where they are not listed.
+fn instructions(mode: Mode) -> String {
+    let finding = match mode {
+        Mode::Passthrough => "",
+        Mode::Transparent => " Schemas are not listed: tool_hydrate returns a tool's.",
+        Mode::Gateway => " Tools are not listed: find them with tool_browse, call them with tool_execute.",
+    };
+    format!("{INSTRUCTIONS}{finding}")
 }
 
 /// Progress tokens are strings or integers.
@@ -646,6 +698,26 @@ impl Answer {
             other => other,
         };
         Answer::Error { code: failure.code, message: failure.message, data }
+    }
+
+    /// A refusal in the manner of what was asked: behind a meta-tool every one is a result (CTX-80).
+    pub(crate) fn refused(document: ErrorDocument, era: Era, method: &str, manner: &Manner) -> Self {
+        let Manner::Meta { id, item } = manner else { return Answer::refusal(&document, era, method) };
+        let document = match item {
+            Ok(meant) if document.error == ErrorCode::PathNotFound => {
+                // It was there when it was resolved, and is no more (CTX-94).
+                let message = "the tool has changed or was removed; look for it again";
+                let mut gone = ErrorDocument::new(ErrorCode::HydrateFailed, one_line(id), message);
+                gone.details = document.details;
+                refusal::of_call(gone, id, Some(&meant.item), None)
+            }
+            Ok(meant) => refusal::of_call(document, id, Some(&meant.item), Some(meant.schema.clone())),
+            Err(unknown) => match document.details.get("proposal_id") {
+                Some(proposal) => unknown.clone().with("proposal_id", proposal.clone()),
+                None => unknown.clone(),
+            },
+        };
+        Answer::Result(refusal::as_result(&document, era).into())
     }
 
     /// Governance refusals are JSON-RPC errors; what the tool or its arguments got wrong is a result the model can

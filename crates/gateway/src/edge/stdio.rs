@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 
 use super::Edge;
 use super::lines::Lines;
+use crate::exposure::Mode;
 
 /// Longest line taken from a client.
 const MAX_LINE: usize = 4 << 20;
@@ -19,10 +20,20 @@ impl Edge {
         input: impl AsyncRead + Unpin,
         output: impl AsyncWrite + Unpin + Send + 'static,
     ) -> std::io::Result<()> {
+        self.serve_stdio_in(None, input, output).await
+    }
+
+    /// Likewise, in a mode that whoever opened the connection chose.
+    pub async fn serve_stdio_in(
+        self: Arc<Self>,
+        mode: Option<Mode>,
+        input: impl AsyncRead + Unpin,
+        output: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> std::io::Result<()> {
         let (replies, outbox) = mpsc::unbounded_channel();
         let writer = tokio::spawn(write_lines(output, outbox));
         let mut lines = BufReader::with_capacity(64 << 10, input);
-        let mut client = Lines::new(self.principal().clone(), replies);
+        let mut client = Lines::new(self.principal().clone(), replies).showing(mode);
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -42,6 +53,7 @@ impl Edge {
         writer.await.map_err(std::io::Error::other)?
     }
 }
+
 async fn write_lines(
     mut output: impl AsyncWrite + Unpin,
     mut outbox: mpsc::UnboundedReceiver<Vec<u8>>,

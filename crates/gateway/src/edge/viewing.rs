@@ -3,9 +3,11 @@
 use serde_json::value::RawValue;
 
 use super::{Answer, Asked, Era, Params, Sender};
+use crate::exposure::{Manner, Mode};
 use crate::lifecycle::{Answered, Call, Response};
 use crate::shaping::{TOOL_VIEW, Viewer};
 use portcullis_core::error::ErrorDocument;
+use portcullis_gauntlet::ResultKind;
 
 impl super::Edge {
     /// A long result of a tool in short, if this gateway shapes results here.
@@ -14,19 +16,22 @@ impl super::Edge {
         method: &str,
         response: &Result<Response, ErrorDocument>,
         call: &Call,
+        manner: &Manner,
     ) -> Option<String> {
         let Ok(Response { answered: Answered::Result(result), entry, proposal, .. }) = response else {
             return None;
         };
-        if method != "tools/call" || !self.shaping.in_passthrough() {
+        // CTX-4: where definitions are listed, clients hold results to them, so those are shaped only if somebody says so.
+        let shapes = self.shaping.in_passthrough() || matches!(manner, Manner::Meta { .. });
+        if method != "tools/call" || !shapes || entry.tool.subject().result() != ResultKind::Tool {
             return None;
         }
         self.shaping.shape(result, entry, *proposal, &call.session).await
     }
 
     /// Whether this is a call of our own tool rather than of a server's.
-    pub(super) fn is_view(&self, asked: &Asked<'_>) -> bool {
-        self.shaping.in_passthrough()
+    pub(super) fn is_view(&self, asked: &Asked<'_>, mode: Mode) -> bool {
+        (self.shaping.in_passthrough() || mode != Mode::Passthrough)
             && (asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.name))
                 .is_some_and(|name| name == TOOL_VIEW)
     }

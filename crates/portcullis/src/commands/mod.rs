@@ -4,6 +4,7 @@ mod approve;
 mod artifact;
 mod audit;
 mod call;
+mod catalog;
 pub(crate) mod connect;
 mod context;
 mod demo;
@@ -94,6 +95,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Serve(args) => serve::run(&context, &args).await,
             Command::Mcp(command) => mcp::run(&context, command).await,
             Command::Approve(command) => approve::run(&context, command).await,
+            Command::Catalog(command) => catalog::run(&context, command).await,
             Command::Demo(DemoCommand::Rugpull { keep }) => demo::rugpull(&context, keep).await,
             Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,

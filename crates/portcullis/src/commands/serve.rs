@@ -7,6 +7,7 @@ use std::sync::Arc;
 use portcullis_gateway::control::told_to_stop;
 use portcullis_gateway::edge::Edge;
 use portcullis_gateway::edge::http::HttpLimits;
+use portcullis_gateway::exposure::Mode;
 use portcullis_gateway::{Gateway, GatewayOptions};
 use tokio::net::{TcpListener, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -15,15 +16,22 @@ use tokio::task::JoinHandle;
 
 use super::Context;
 use crate::cli::ServeArgs;
+use crate::config::ModeWord;
 use crate::failure::Failure;
 use crate::home::{self, Daemon};
 use crate::operator;
 
+/// What agents on this machine can choose by the socket they attach to.
+const MODES: [Mode; 3] = [Mode::Passthrough, Mode::Transparent, Mode::Gateway];
+
 pub(super) async fn run(context: &Context<'_>, args: &ServeArgs) -> Result<ExitCode, Failure> {
     if args.stdio {
-        return serve_stdio(context).await;
+        return serve_stdio(context, args.mode).await;
     }
     let mut options = context.options()?;
+    if let Some(word) = args.mode {
+        options.exposure.mode = word.mode();
+    }
     options.replay.clone_from(&args.replay);
     let service = Service::start(context, context.config.listen(args.listen), options).await?;
     if let Some(file) = &args.ready_file {
@@ -74,7 +82,12 @@ impl Service {
             Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
         };
         operator::serve(gateway.control.clone(), stop.clone()).await.map_err(failed)?;
-        serve_agents(&context.home, gateway.edge.clone(), stop.clone()).map_err(failed)?;
+        serve_agents(&home::agent_socket(&context.home), None, gateway.edge.clone(), stop.clone())
+            .map_err(failed)?;
+        for mode in MODES {
+            let socket = home::agent_socket_in(&context.home, mode);
+            serve_agents(&socket, Some(mode), gateway.edge.clone(), stop.clone()).map_err(failed)?;
+        }
         let config = &context.config;
         let hosts = config.gateway.allowed_hosts.iter().cloned().chain(config.access.host()).collect();
         let limits =
@@ -101,6 +114,9 @@ impl Service {
         let _ = self.http.await;
         let _ = std::fs::remove_file(home::daemon_file(&self.home));
         let _ = std::fs::remove_file(home::agent_socket(&self.home));
+        for mode in MODES {
+            let _ = std::fs::remove_file(home::agent_socket_in(&self.home, mode));
+        }
         self.gateway.finish().await;
     }
 }
@@ -117,19 +133,20 @@ async fn wait_for_signal() {
     }
 }
 
-/// The socket that `serve --stdio` and `call` attach to.
+/// A socket that `serve --stdio` and `call` attach to.
 fn serve_agents(
-    home: &std::path::Path,
+    socket: &std::path::Path,
+    mode: Option<Mode>,
     edge: Arc<Edge>,
     mut stop: watch::Receiver<bool>,
 ) -> std::io::Result<()> {
-    let listener = home::listen(&home::agent_socket(home))?;
+    let listener = home::listen(socket)?;
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 accepted = listener.accept() => if let Ok((stream, _)) = accepted {
                     let (read, write) = stream.into_split();
-                    tokio::spawn(edge.clone().serve_stdio(read, write));
+                    tokio::spawn(edge.clone().serve_stdio_in(mode, read, write));
                 },
                 () = told_to_stop(&mut stop) => break,
             }
@@ -139,10 +156,13 @@ fn serve_agents(
 }
 
 /// One agent on stdin and stdout: carried to the running gateway, or served by one of our own (PRO-30).
-async fn serve_stdio(context: &Context<'_>) -> Result<ExitCode, Failure> {
+async fn serve_stdio(context: &Context<'_>, mode: Option<ModeWord>) -> Result<ExitCode, Failure> {
+    let mode = mode.and_then(ModeWord::mode);
     let broken =
         |error: std::io::Error| Failure::unavailable(format!("the agent's connection broke: {error}"));
-    if let Ok(stream) = UnixStream::connect(home::agent_socket(&context.home)).await {
+    let socket = mode
+        .map_or_else(|| home::agent_socket(&context.home), |mode| home::agent_socket_in(&context.home, mode));
+    if let Ok(stream) = UnixStream::connect(socket).await {
         let (mut from_gateway, mut to_gateway) = stream.into_split();
         let up = async {
             tokio::io::copy(&mut tokio::io::stdin(), &mut to_gateway).await?;
@@ -162,7 +182,7 @@ async fn serve_stdio(context: &Context<'_>) -> Result<ExitCode, Failure> {
     operator::serve(gateway.control.clone(), gateway.stopping()).await.map_err(|error| {
         Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
     })?;
-    let serving = gateway.edge.clone().serve_stdio(tokio::io::stdin(), tokio::io::stdout());
+    let serving = gateway.edge.clone().serve_stdio_in(mode, tokio::io::stdin(), tokio::io::stdout());
     let ended = tokio::select! {
         ended = serving => ended,
         () = wait_for_signal() => Ok(()),

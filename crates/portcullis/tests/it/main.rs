@@ -11,6 +11,7 @@ mod crash;
 mod denial;
 mod drift;
 mod edge;
+mod exposure;
 mod gauntlet;
 mod invariants;
 mod issuer;

@@ -14,6 +14,7 @@ use crate::edge::batch::is_batch;
 use crate::edge::conversation::{Conversation, UnderWay};
 use crate::edge::questions::Abilities;
 use crate::edge::{Answer, Edge, Era, MODERN, Params, Revision, Sender};
+use crate::exposure::Mode;
 
 /// What holds while a request is answered.
 pub(super) enum Hold {
@@ -48,6 +49,7 @@ impl Edge {
         principal: &Principal,
         headers: &HeaderMap,
         message: Bytes,
+        mode: Option<Mode>,
     ) -> Reply {
         if is_batch(&message) {
             return self.take_batch(principal, headers, &message).await;
@@ -64,8 +66,12 @@ impl Edge {
                 let params = parsed.params.and_then(|raw| Params::read(raw).ok());
                 let respond = |answer: Answer| answer.into_response(id);
                 match era(headers, method, params.as_ref()) {
-                    Era::Modern => self.modern(principal, headers, method, params, &message, respond).await,
-                    Era::Legacy if method == "initialize" => self.open_session(principal, params, respond),
+                    Era::Modern => {
+                        self.modern(principal, headers, method, params, &message, mode, respond).await
+                    }
+                    Era::Legacy if method == "initialize" => {
+                        self.open_session(principal, params, mode, respond)
+                    }
                     Era::Legacy => self.legacy(principal, headers, id.get(), &message, respond).await,
                 }
             }
@@ -88,6 +94,7 @@ impl Edge {
         }
     }
 
+    #[expect(clippy::too_many_arguments, reason = "the parts of one request")]
     async fn modern(
         self: &Arc<Self>,
         principal: &Principal,
@@ -95,6 +102,7 @@ impl Edge {
         method: &str,
         params: Option<Params<'_>>,
         message: &Bytes,
+        mode: Option<Mode>,
         respond: impl Fn(Answer) -> Vec<u8>,
     ) -> Reply {
         let refuse = |status, answer: Answer| rpc(status, respond(answer));
@@ -135,7 +143,7 @@ impl Edge {
         let Some(conversation) = self.sessions.modern(principal, &client) else { return busy() };
         let (canceller, cancel) = CancellationSignal::pair();
         let hold = Hold::Modern(CancelOnDrop(Some(canceller)));
-        self.respond(Sender::new(conversation), headers, message, cancel, hold).await
+        self.respond(Sender::new(conversation).showing(mode), headers, message, cancel, hold).await
     }
 
     /// Whether headers say of a call's arguments what the arguments say, where the tool wants them repeated.
@@ -225,6 +233,7 @@ impl Edge {
         &self,
         principal: &Principal,
         params: Option<Params<'_>>,
+        mode: Option<Mode>,
         respond: impl Fn(Answer) -> Vec<u8>,
     ) -> Reply {
         let Some(params) = params else {
@@ -236,10 +245,12 @@ impl Edge {
         let abilities = Abilities::read(params.capabilities);
         let client = params.client_info.map(|info| info.name).unwrap_or_default();
         let revision = Revision::agree(params.protocol_version.as_deref().unwrap_or_default());
-        let Some((id, _)) = self.sessions.open_legacy(principal, &client, revision, abilities) else {
+        let Some((id, conversation)) = self.sessions.open_legacy(principal, &client, revision, abilities)
+        else {
             return busy();
         };
-        let mut reply = rpc(StatusCode::OK, respond(Answer::Result(self.initialize(revision))));
+        let mode = self.mode(&Sender::new(conversation).showing(mode));
+        let mut reply = rpc(StatusCode::OK, respond(Answer::Result(self.initialize(revision, mode))));
         let id = HeaderValue::from_str(&id).expect("hexadecimal digits");
         reply.headers_mut().insert(SESSION, id);
         reply

@@ -1,0 +1,100 @@
+//! Clients that do not see definitions: a call of theirs is one of a tool that stands for others (CTX-70 to CTX-73).
+
+use portcullis_governance::policy::Verdict;
+use serde_json::{Value, json};
+
+use super::{Answer, Edge, Era, Sender};
+use crate::exposure::meta_call::{Looking, Meta};
+use crate::exposure::{Manner, Mode};
+use crate::lifecycle::{Call, Rehearsal};
+use crate::target::Target;
+
+impl Edge {
+    /// What a client is shown: what it chose, else what was said or found to be best for it.
+    pub(crate) fn mode(&self, sender: &Sender) -> Mode {
+        if let Some(mode) = sender.mode {
+            return mode;
+        }
+        let conversation = &sender.conversation;
+        conversation.mode(|| {
+            let world = self.world.load();
+            world.shelf().options().choose(conversation.client(), world.registry().tools().len())
+        })
+    }
+
+    /// Makes a client's call of a meta-tool the call it stands for, or answers it.
+    pub(super) fn stand_in(&self, sender: &Sender, mode: Mode, call: &mut Call) -> Result<Manner, Answer> {
+        let Target::Tool(name) = &call.target else { return Ok(Manner::Native) };
+        if mode == Mode::Passthrough {
+            return Ok(Manner::Native);
+        }
+        let (name, world) = (name.clone(), self.world.load());
+        let catalogue = world.catalogue();
+        let view = world.shelf().view(catalogue, world.registry(), &call.grants);
+        let mut ledger = world.shelf().options().browse.cache_stable.then(|| sender.conversation.ledger());
+        let mut looking = Looking {
+            world: &world,
+            catalogue,
+            view: &view,
+            mode,
+            era: sender.era(),
+            ledger: ledger.as_deref_mut(),
+        };
+        match looking.call(&name, call.arguments.as_deref()) {
+            // CTX-80: a name that is not listed is an error of the protocol.
+            None => {
+                call.target = Target::Nothing(name);
+                Ok(Manner::Native)
+            }
+            Some(Meta::Answer(result)) => Err(Answer::Result(result.into())),
+            Some(Meta::Call(governed)) => {
+                (call.target, call.arguments) = (governed.target, governed.arguments);
+                if governed.dry_run {
+                    return Err(self.rehearsed(call, sender.era(), &governed.manner));
+                }
+                Ok(governed.manner)
+            }
+        }
+    }
+
+    /// A dry run (CTX-73).
+    fn rehearsed(&self, call: &Call, era: Era, manner: &Manner) -> Answer {
+        match (self.lifecycle.rehearse(call), manner) {
+            (Ok(Rehearsal { entry, verdict, proposal }), Manner::Meta { item: Ok(meant), .. }) => {
+                let policy = match verdict {
+                    Verdict::Unattended => "pass",
+                    Verdict::NeedsApproval => "approval_required",
+                    Verdict::Denied => "denied",
+                };
+                let mut hints: Value = (meant.item.hints.raw.as_ref())
+                    .and_then(|raw| serde_json::from_str(raw.get()).ok())
+                    .unwrap_or_else(|| json!({}));
+                hints["verified"] = json!(false);
+                let effects: Vec<&str> =
+                    meant.item.effects.iter().map(portcullis_catalog::Effect::as_str).collect();
+                let report = json!({
+                    "dry_run": true,
+                    "tool_id": meant.item.id,
+                    "identity": entry.tool.id(),
+                    "args_valid": true,
+                    "effects": effects,
+                    "hints": hints,
+                    "checks": [
+                        {"name": "schema", "status": "pass"},
+                        {"name": "policy", "status": policy},
+                    ],
+                });
+                let mut result = json!({
+                    "content": [{"type": "text", "text": report.to_string()}],
+                    "_meta": {"io.portcullis/call": {"proposal_id": proposal}},
+                });
+                if era == Era::Modern {
+                    result["resultType"] = json!("complete");
+                }
+                Answer::Result(result.to_string().into())
+            }
+            (Ok(_), _) => Answer::Error { code: -32603, message: "internal error".into(), data: None },
+            (Err(document), manner) => Answer::refused(document, era, "tools/call", manner),
+        }
+    }
+}
