@@ -191,7 +191,7 @@ impl Ledger {
             approval.ended = true;
         }
         if event == EventName::ServerRemoved {
-            self.registered.remove(server);
+            // It stays one that was registered: calls under way are refused, cut and recorded after it is gone.
             for declaration in self.accepted.values_mut().filter(|declaration| declaration.server == server) {
                 declaration.in_force = false;
             }

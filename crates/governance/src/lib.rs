@@ -54,6 +54,8 @@ pub mod policy;
 pub mod record;
 pub mod registry;
 pub mod request;
+#[cfg(test)]
+mod sequence_tests;
 pub mod session;
 pub mod subject;
 pub mod trail;

@@ -109,7 +109,6 @@ fn registrations(records: Records<'_>, report: &mut dyn FnMut(&Value, &str)) {
                 registered.extend(record["data"]["record"]["server_identity"].as_str());
             }
             "server.registered" => report(record, "registered by nobody"),
-            "server.removed" => registered.retain(|server| record["data"]["server"] != *server),
             _ => {}
         }
         if record["tool_id"].is_string() && !registered.contains(&server_of(record)) {

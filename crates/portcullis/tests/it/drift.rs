@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Home, Spy, eventually, guarded_spy};
+use crate::support::{Daemon, Home, eventually, guarded_spy};
 
 const OPEN: &str = "[approvals]\nwait = \"300ms\"\n[policy]\npreset = \"observe\"\n";
 
