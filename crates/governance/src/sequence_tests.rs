@@ -13,8 +13,8 @@ use crate::approval::{Book, Scope, State};
 use crate::boundary::{Boundary, Outcome};
 use crate::fixture::{self, Gate, circumstances, operator};
 use crate::permit::{DEFAULT_TTL, Mint, Permit};
-use crate::policy::{Offer, Policy};
-use crate::record::ServerState;
+use crate::policy::{Bundle, Offer, Policy, Preset};
+use crate::record::{Mode, ServerState};
 use crate::registry::{Registry, ServerEntry};
 use crate::request::CanonicalRequest;
 use crate::trail::Trail;
@@ -90,7 +90,10 @@ impl World {
             })
             .collect();
         let gate = Gate::open();
-        let policies = (1..=4).map(fixture::strict).collect();
+        // The preset that offers every scope.
+        let observe = Bundle::preset(Preset::Observe);
+        let compiled = |counter| Arc::new(Policy::compile(&observe, Mode::Local, counter).unwrap());
+        let policies = (1..=4).map(compiled).collect();
         let now = Now {
             registered: false,
             epoch: fixture::epoch(1),
