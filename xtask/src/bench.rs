@@ -2,7 +2,7 @@
 
 use crate::spine::{self, Options};
 use crate::workspace::Workspace;
-use crate::{Outcome, catalogue, gauntlet};
+use crate::{Outcome, catalogue, context, gauntlet};
 
 /// Runs what was asked for; without a name, everything.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
@@ -10,16 +10,18 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
         [] => {
             audit(workspace)?;
             gauntlet::run(workspace)?;
+            context::run(workspace)?;
             catalogue::routing(workspace)?;
             catalogue::tokens(workspace)?;
             spine::run(workspace, &Options::default())
         }
         ["audit"] => audit(workspace),
+        ["context"] => context::run(workspace),
         ["gauntlet"] => gauntlet::run(workspace),
         ["routing"] => catalogue::routing(workspace),
         ["tokens"] => catalogue::tokens(workspace),
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
-        _ => Err("bench knows audit, gauntlet, routing, tokens and spine".to_owned()),
+        _ => Err("bench knows audit, context, gauntlet, routing, tokens and spine".to_owned()),
     }
 }
 

@@ -7,7 +7,7 @@
 //! | `layers` | which crate may depend on which |
 //! | `third_party` | real MCP packages for the tests, installed once into the user's cache |
 //! | `conformance` | the official suite, directly and through the gateway |
-//! | `bench`, `spine`, `gauntlet`, `catalogue` | side-by-side benchmarks, reported as ratios |
+//! | `bench`, `spine`, `gauntlet`, `catalogue`, `context` | side-by-side benchmarks, reported as ratios |
 //! | `workspace` | where things are: root, cache, target folder, manifests |
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks")]
@@ -15,6 +15,7 @@
 mod bench;
 mod catalogue;
 mod conformance;
+mod context;
 mod gauntlet;
 mod layers;
 mod operator;
@@ -35,7 +36,7 @@ cargo xtask <task>
 
   test                  format, lints, layers, builds, all tests, third-party servers and clients
   layers                check which crate depends on which
-  bench [audit|gauntlet|routing|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
+  bench [audit|context|gauntlet|routing|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare
   third-party           install the real MCP packages that the tests use, and print where they are

@@ -5,6 +5,7 @@
 //! cost is nearly linear in the number of items.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 
 use super::score::Scored;
 use super::terms::jaccard;
@@ -21,8 +22,8 @@ const MAX_COMPARED: usize = 32;
 
 pub(super) fn dedup(stage: &mut Stage<'_>, scored: &Scored) {
     let seeds = seeds();
-    let mut exact: HashMap<u64, Vec<usize>> = HashMap::new();
-    let mut bands: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+    let mut exact: HashMap<u64, usize, Plain> = HashMap::default();
+    let mut bands = Bands::default();
     // The best first, so that of two that are alike the better one stays.
     for at in scored.order.iter().copied() {
         let terms = &scored.terms[at];
@@ -33,27 +34,74 @@ pub(super) fn dedup(stage: &mut Stage<'_>, scored: &Scored) {
         let signature = signature(terms, &seeds);
         let may_go = !matches!(stage.items[at].kind, Kind::UserTurn | Kind::Policy);
         let is_repeated = may_go && {
-            let equal = exact.get(&whole).into_iter().flatten().copied();
-            let near = (0..BANDS).filter_map(|band| bands.get(&(band, signature[band]))).flatten().copied();
             let mut compared = Vec::new();
-            for other in equal.chain(near) {
-                if compared.len() == MAX_COMPARED {
-                    break;
-                }
-                if !compared.contains(&other) {
-                    compared.push(other);
-                }
-            }
+            compared.extend(exact.get(&whole).copied());
+            bands.alike(&signature, &mut compared);
             compared.into_iter().any(|other| jaccard(terms, &scored.terms[other]) >= ALIKE)
         };
         if is_repeated {
             stage.fates[at] = Fate::Dropped(Reason::Duplicate);
             continue;
         }
-        exact.entry(whole).or_default().push(at);
-        for (band, key) in signature.into_iter().enumerate() {
-            bands.entry((band, key)).or_default().push(at);
+        exact.entry(whole).or_insert(at);
+        bands.add(at, &signature);
+    }
+}
+
+/// Items by the bands of their signatures: for each band the item that was added last, and from each item the one that
+/// was added to the same band before it.
+#[derive(Default)]
+struct Bands {
+    last: HashMap<u64, u32, Plain>,
+    items: Vec<(usize, [u32; BANDS])>,
+}
+
+const NONE: u32 = u32::MAX;
+
+impl Bands {
+    fn add(&mut self, at: usize, signature: &[u64; BANDS]) {
+        let own = self.items.len() as u32;
+        let before = signature.map(|key| self.last.insert(key, own).unwrap_or(NONE));
+        self.items.push((at, before));
+    }
+
+    /// Those that share a band, until there are enough to compare.
+    fn alike(&self, signature: &[u64; BANDS], compared: &mut Vec<usize>) {
+        for (band, key) in signature.iter().enumerate() {
+            let mut next = self.last.get(key).copied().unwrap_or(NONE);
+            while next != NONE {
+                if compared.len() >= MAX_COMPARED {
+                    return;
+                }
+                let (at, before) = &self.items[next as usize];
+                if !compared.contains(at) {
+                    compared.push(*at);
+                }
+                next = before[band];
+            }
         }
+    }
+}
+
+/// Keys are hashes already.
+type Plain = BuildHasherDefault<AsItIs>;
+
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = mixed(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key;
     }
 }
 
@@ -68,7 +116,8 @@ fn signature(terms: &[u64], seeds: &[[u64; ROWS]; BANDS]) -> [u64; BANDS] {
                     (*least).min((term ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ seed);
             }
         }
-        *band = least.into_iter().fold(0, |key, row| mixed(key ^ row));
+        // The seeds differ from band to band, so that keys of different bands do not meet.
+        *band = least.into_iter().fold(rows[0], |key, row| mixed(key ^ row));
     }
     signature
 }
