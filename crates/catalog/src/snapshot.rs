@@ -53,7 +53,6 @@ pub struct CatalogSnapshot {
     families: Families,
     names: Names,
     cards: [OnceLock<Vec<Card>>; 3],
-    synonyms: Option<Arc<Synonyms>>,
 }
 
 /// Why a text names no item.
@@ -125,8 +124,7 @@ impl CatalogSnapshot {
         let by_base = sorted_by(|item| &item.base_id);
         let digest = digest(&items);
         let everything = View::of(&items, |_| true);
-        let synonyms = options.synonyms.clone();
-        let table = synonyms.as_deref().unwrap_or_else(|| Synonyms::built_in());
+        let table = options.synonyms.as_deref().unwrap_or_else(|| Synonyms::built_in());
         let indexes = [Kind::Tool, Kind::Resource, Kind::Prompt].map(|kind| {
             let listed = items.iter().zip(&facets).enumerate().filter(|(_, (item, _))| item.kind == kind);
             let listed = listed.filter(|(_, (item, _))| item.is_listed());
@@ -145,7 +143,6 @@ impl CatalogSnapshot {
             families,
             names,
             cards: Default::default(),
-            synonyms,
         };
         snapshot.render(&options.forms);
         snapshot.findings.sort();
@@ -198,10 +195,6 @@ impl CatalogSnapshot {
 
     pub(crate) fn families(&self) -> &Families {
         &self.families
-    }
-
-    pub(crate) fn synonyms(&self) -> &Synonyms {
-        self.synonyms.as_deref().unwrap_or_else(|| Synonyms::built_in())
     }
 
     /// The visible items of a kind that are called so.

@@ -57,6 +57,11 @@ impl Families {
         self.of_item.get(item).copied().filter(|family| *family != ALONE)
     }
 
+    /// How many families there are.
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
     /// All of a family, ascending.
     pub(crate) fn members(&self, family: u32) -> &[u32] {
         &self.members[family as usize]

@@ -40,6 +40,8 @@ pub(crate) struct Index {
     documents: Vec<u32>,
     impacts: Vec<u16>,
     spelling: Spelling,
+    /// What may stand for a stem, as far as any item has it.
+    synonyms: HashMap<Box<str>, Box<[u32]>>,
 }
 
 /// One way to read a term of a query: a term of the lexicon, and what a hit on it is worth in 256ths.
@@ -88,22 +90,21 @@ impl Index {
     }
 
     /// Every way to read a word of a query (CAT-63), each term once at its best worth.
-    pub(crate) fn readings(&self, word: &str, stem: &str, synonyms: &Synonyms) -> Vec<Reading> {
+    pub(crate) fn readings(&self, word: &str, stem: &str) -> Vec<Reading> {
         let mut readings: Vec<Reading> = Vec::new();
         let exact = self.number(stem);
         readings.extend(exact.map(|term| (term, EXACT)));
-        let others = synonyms.of(stem);
-        readings.extend(others.iter().filter_map(|other| self.number(other)).map(|term| (term, SYNONYM)));
+        let others = self.synonyms.get(stem);
+        readings.extend(others.into_iter().flatten().map(|term| (*term, SYNONYM)));
         self.prefixed(stem, &mut readings);
-        if exact.is_none() && others.is_empty() {
+        if exact.is_none() && others.is_none() {
             for meant in self.spelling.meant(word) {
                 let meant = super::analysis::stem(meant);
                 readings.extend(self.number(&meant).map(|term| (term, TYPO)));
                 // The word that was meant may itself be known by another one only.
-                let others = synonyms.of(&meant);
-                let others = others.iter().filter_map(|other| self.number(other));
+                let others = self.synonyms.get(&*meant).into_iter().flatten();
                 readings
-                    .extend(others.map(|term| (term, (u32::from(TYPO) * u32::from(SYNONYM) / 256) as u16)));
+                    .extend(others.map(|term| (*term, (u32::from(TYPO) * u32::from(SYNONYM) / 256) as u16)));
             }
         }
         readings.sort_unstable_by_key(|(term, worth)| (*term, std::cmp::Reverse(*worth)));
@@ -233,6 +234,13 @@ impl Gathered {
         let spelling =
             Spelling::new(words.into_iter().filter(|(word, _)| word.starts_with(char::is_alphabetic)));
         let lexicon = lexicon.into_iter().map(|(term, _)| term).collect();
-        Index { items, lexicon, starts, documents: posted, impacts, spelling }
+        let mut index =
+            Index { items, lexicon, starts, documents: posted, impacts, spelling, synonyms: HashMap::new() };
+        let known = synonyms.stems().map(|(stem, others)| {
+            let others = others.iter().filter_map(|other| index.number(other)).collect();
+            (stem.into(), others)
+        });
+        index.synonyms = known.collect();
+        index
     }
 }

@@ -63,6 +63,9 @@ struct Scratch {
     best: Vec<u32>,
     touched: Vec<u32>,
     touched_by_word: Vec<u32>,
+    /// The best member of each family so far; a score of nothing is none.
+    families: Vec<(Reverse<u32>, u32)>,
+    touched_families: Vec<u32>,
 }
 
 thread_local! {
@@ -85,13 +88,16 @@ impl CatalogSnapshot {
         let named: Vec<usize> = self.named(plain_line(text).0.trim(), options.kind, view);
         let is_named = |item: usize| named.contains(&item);
         let words = self.words(index, text);
-        // Families fold many hits into one, so more are ranked than shown; all of them in the end.
-        for ranked in [8 * options.top_k, usize::MAX] {
-            let (lexical, complete) = self.ranked(index, &words, view, ranked);
+        // Families of which several members are shown fold many hits into few, so more are ranked than shown; all of them in
+        // the end. Of others only the best member is ranked at all.
+        let enough = options.top_k + named.len();
+        let limits = if options.family_max > 1 { [8 * enough, usize::MAX] } else { [enough, enough] };
+        for ranked in limits {
+            let (lexical, complete) = self.ranked(index, &words, view, ranked, options.family_max == 1);
             let first = named.iter().map(|item| (*item, u32::MAX));
             let ranking = first.chain(lexical.into_iter().filter(|(item, _)| !is_named(*item)));
             let hits = self.folded(ranking, view, options);
-            if hits.len() >= options.top_k || complete {
+            if hits.len() >= options.top_k || complete || options.family_max <= 1 {
                 return Ok(hits);
             }
         }
@@ -124,20 +130,40 @@ impl CatalogSnapshot {
         words: &[(String, String)],
         view: &View,
         limit: usize,
+        one_of_family: bool,
     ) -> (Vec<(usize, u32)>, bool) {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.scores.resize(scratch.scores.len().max(index.len()), 0);
             scratch.best.resize(scratch.best.len().max(index.len()), 0);
             for (word, stem) in words {
-                scratch.add(index, &index.readings(word, stem, self.synonyms()));
+                scratch.add(index, &index.readings(word, stem));
             }
             let mut best = Best { limit, kept: Vec::new(), least: 0, complete: true };
+            let families = self.families();
+            scratch.families.resize(scratch.families.len().max(families.len()), (Reverse(0), 0));
+            let sees_all = std::ptr::eq(view, self.everything()) || view == self.everything();
             for document in scratch.touched.drain(..) {
                 let score = std::mem::take(&mut scratch.scores[document as usize]);
-                if score > best.least && view.sees(index.item(document)) {
+                let item = index.item(document);
+                if one_of_family && let Some(family) = families.of(item) {
+                    let first = &mut scratch.families[family as usize];
+                    if (Reverse(score), document) < *first && (sees_all || view.sees(item)) {
+                        if first.0.0 == 0 {
+                            scratch.touched_families.push(family);
+                        }
+                        *first = (Reverse(score), document);
+                    }
+                } else if score > best.least && (sees_all || view.sees(item)) {
                     best.add(score, document);
                 } else if score > 0 && score <= best.least {
                     best.complete = false;
+                }
+            }
+            for family in scratch.touched_families.drain(..) {
+                let (score, document) =
+                    std::mem::replace(&mut scratch.families[family as usize], (Reverse(0), 0));
+                if score.0 > best.least {
+                    best.add(score.0, document);
                 }
             }
             let complete = best.complete && best.kept.len() <= limit;

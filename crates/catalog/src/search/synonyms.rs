@@ -72,6 +72,11 @@ impl Synonyms {
         words.map(|word| stem(word).into_owned()).filter(|other| other != stemmed).collect()
     }
 
+    /// Every stem, each with those that may stand for it.
+    pub(crate) fn stems(&self) -> impl Iterator<Item = (&str, BTreeSet<String>)> {
+        self.by_stem.keys().map(|stem| (stem.as_str(), self.of(stem)))
+    }
+
     /// Every word, as written.
     pub(crate) fn words(&self) -> impl Iterator<Item = &str> {
         self.classes.iter().flatten().map(String::as_str)
