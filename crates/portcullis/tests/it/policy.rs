@@ -53,7 +53,7 @@ fn a_policy_is_in_force_at_once_survives_a_restart_and_can_be_rolled_back() {
     assert_eq!(shown["by"], applied["by"], "who applied it is known after a restart");
     assert!(shown["policies"].as_array().unwrap().contains(&json!("mine/no-adding")), "{shown}");
     let first = home.json(&["policy", "show", "1"]);
-    assert_eq!((&first["in_force"], &first["by"]), (&json!(false), &json!("system")));
+    assert_eq!((&first["in_force"], &first["by"]), (&json!(false), &json!("system:portcullis")));
 
     let back = home.json(&["policy", "rollback", "--reason", "sums are needed"]);
     assert!(back["version"].as_str().unwrap().starts_with("3:"), "history is not rewritten: {back}");
