@@ -1,7 +1,9 @@
 //! The cage of a server, derived from what was declared and registered, and from nothing else (SBX-10).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use portcullis_core::Sha256Digest;
+use portcullis_core::canon::to_jcs;
 use portcullis_sandbox::{Access as Allowed, FsScope, Profile};
 
 use crate::declaration::{Access, Declaration, Scope, ScopeKind};
@@ -11,11 +13,22 @@ use crate::record::Process;
 /// Why a server cannot be confined as declared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "scope {scope} is of kind {kind}, and a confined server has no way out to the network yet; leave it unconfined"
+    "scope {scope} is of kind {kind}, and a server that is started here has no way out to the network yet; run it elsewhere and register its URL"
 )]
 pub struct Unconfinable {
     scope: String,
     kind: &'static str,
+}
+
+/// `SHA-256(JCS(profile))` (SBX-11).
+pub fn digest(profile: &Profile) -> Sha256Digest {
+    let value = serde_json::to_value(profile).expect("a profile is plain JSON");
+    Sha256Digest::of(&to_jcs(&value).expect("a profile holds no number that JSON cannot"))
+}
+
+/// The cage of a program of which nothing is declared yet: itself, and nothing else.
+pub fn undeclared(command: &Path, args: &[String]) -> Box<Profile> {
+    Box::new(Profile::bare(command, args.to_vec()))
 }
 
 /// One process serves all tools, so its cage is the union of their scopes (process model `shared`, SBX-12).
@@ -35,6 +48,13 @@ pub fn derive(declaration: &Declaration, process: &Process, pins: &[Pin]) -> Res
         }
     }
     Ok(profile)
+}
+
+/// The folders that a server may write to.
+pub fn writable(declaration: &Declaration) -> Vec<&Path> {
+    let scopes = declaration.body.scopes.values();
+    let written = scopes.filter(|scope| scope.kind == ScopeKind::Fs && scope.access == Some(Access::Rw));
+    written.filter_map(|scope| scope.path.as_deref().map(Path::new)).collect()
 }
 
 /// A folder that one tool reads and another writes is writable for the process that serves both.

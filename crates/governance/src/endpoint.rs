@@ -20,7 +20,7 @@ use sha2::Digest as _;
 pub struct Pin {
     /// Absolute path.
     pub path: String,
-    /// What the file is to the command: `binary`, `interpreter` or `operand`.
+    /// What the file is to the command: `binary`, `interpreter`, `program`, `operand`, `artifact` or `tree`.
     pub role: String,
     /// Digest of its content.
     pub sha256: Sha256Digest,
@@ -138,6 +138,7 @@ pub fn pin_command(command: &str, args: &[String]) -> Result<(PathBuf, Vec<Pin>)
         return Err(EndpointError::NotAbsolute(printable(command)));
     }
     let resolved = std::fs::canonicalize(path).map_err(|error| unusable(path, error))?;
+    let command_file = resolved.clone();
     let mut pins = vec![pin(&resolved, "binary")?];
     if let Some(interpreter) = shebang(&resolved)? {
         let interpreter =
@@ -145,11 +146,38 @@ pub fn pin_command(command: &str, args: &[String]) -> Result<(PathBuf, Vec<Pin>)
         refuse_runner(&interpreter.to_string_lossy(), args)?;
         pins.push(pin(&interpreter, "interpreter")?);
     }
-    for operand in args.iter().map(Path::new).filter(|operand| operand.is_absolute() && operand.is_file()) {
+    let operands = args.iter().map(Path::new).filter(|operand| operand.is_absolute() && operand.is_file());
+    for (at, operand) in operands.enumerate() {
         let resolved = std::fs::canonicalize(operand).map_err(|error| unusable(operand, error))?;
-        pins.push(pin(&resolved, "operand")?);
+        // What an interpreter is given first is what runs; the rest may be what it works on.
+        let role = if at == 0 && is_interpreter(&command_file) { "program" } else { OPERAND };
+        pins.push(pin(&resolved, role)?);
     }
     Ok((resolved, pins))
+}
+
+/// The role of a file that an argument names.
+const OPERAND: &str = "operand";
+
+/// Programs that run what they are given.
+const INTERPRETERS: [&str; 14] = [
+    "bun", "dash", "deno", "java", "lua", "node", "perl", "php", "python", "ruby", "Rscript", "sh", "bash",
+    "zsh",
+];
+
+fn is_interpreter(command: &Path) -> bool {
+    let name = command.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    // `python3.13` is a Python.
+    let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+    INTERPRETERS.contains(&family) || family == "nodejs"
+}
+
+/// Leaves out what a declaration says is data: files that arguments name, in folders the server may write to.
+pub fn without_data(pins: Vec<Pin>, writable: &[&Path]) -> Vec<Pin> {
+    let is_data = |pin: &Pin| {
+        pin.role == OPERAND && writable.iter().any(|folder| Path::new(&pin.path).starts_with(folder))
+    };
+    pins.into_iter().filter(|pin| !is_data(pin)).collect()
 }
 
 /// Pins a file or a whole folder that is part of the program.
@@ -323,6 +351,28 @@ mod tests {
             "file:///etc/passwd",
         ] {
             assert!(HttpEndpoint::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_server_works_on_is_not_taken_for_the_server() {
+        let pin =
+            |path: &str, role: &str| Pin { path: path.into(), role: role.into(), sha256: Sha256Digest::ZERO };
+        let pins = vec![
+            pin("/opt/server", "binary"),
+            pin("/data/app.py", "program"),
+            pin("/data/notes.db", "operand"),
+            pin("/opt/settings.json", "operand"),
+            pin("/database/x", "operand"),
+        ];
+        let left = without_data(pins, &[Path::new("/data")]);
+        let left: Vec<&str> = left.iter().map(|pin| pin.path.as_str()).collect();
+        assert_eq!(left, ["/opt/server", "/data/app.py", "/opt/settings.json", "/database/x"]);
+        for yes in ["/usr/bin/python3.13", "/usr/bin/node", "/usr/bin/nodejs", "/bin/sh", "/opt/ruby-3.2"] {
+            assert!(is_interpreter(Path::new(yes)), "{yes}");
+        }
+        for no in ["/opt/mcp-server-sqlite", "/usr/bin/nodejs-server", "/opt/shell"] {
+            assert!(!is_interpreter(Path::new(no)), "{no}");
         }
     }
 

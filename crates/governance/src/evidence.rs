@@ -33,7 +33,7 @@ impl Evidence {
             policy,
             request_sha256: request.sha256(),
             reset_epoch: entry.server.live.reset_epoch(),
-            sandbox_profile_sha256: None,
+            sandbox_profile_sha256: entry.server.record.transport.profile_sha256(),
             trust: entry.server.trust_in(entry.tool.id()).as_str(),
         };
         Self { frozen }

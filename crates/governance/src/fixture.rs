@@ -145,7 +145,8 @@ pub(crate) fn record(declaration: &AcceptedDeclaration) -> RegistrationRecord {
         args: Vec::new(),
         cwd: "/".into(),
         env: std::collections::BTreeMap::new(),
-        profile: None,
+        profile: crate::confinement::undeclared("/opt/mcp/fs-server".as_ref(), &[]),
+        profile_sha256: Sha256Digest::ZERO,
     };
     RegistrationRecord {
         server_identity: tool.id().server().clone(),
@@ -159,7 +160,7 @@ pub(crate) fn record(declaration: &AcceptedDeclaration) -> RegistrationRecord {
         assigned_trust_tier: 1,
         justification: "the project's files".into(),
         policy_tags: vec![Mode::Local],
-        isolation_class: Isolation::ProcessOnly,
+        isolation_class: Isolation::Enforced,
         isolation_reason: None,
         artifact_pins: Vec::new(),
         declaration_version: declaration.version(),

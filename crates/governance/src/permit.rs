@@ -168,7 +168,7 @@ impl Mint {
             policy_version: policy,
             registration_epoch: tool.epoch(),
             request_sha256: request.sha256(),
-            sandbox_profile_sha256: None,
+            sandbox_profile_sha256: server.record.transport.profile_sha256(),
             scopes: tool.scopes().to_vec(),
             side_effects: tool.side_effects().to_vec(),
             tool_id: tool.id().clone(),

@@ -8,6 +8,7 @@ use portcullis_core::{
 use portcullis_sandbox::Profile;
 use serde::{Deserialize, Serialize};
 
+use crate::confinement;
 use crate::endpoint::{HttpEndpoint, Pin};
 
 /// Where Portcullis runs; a server is registered for some of these.
@@ -63,18 +64,24 @@ pub struct Process {
     pub cwd: String,
     /// Its whole environment: nothing is inherited.
     pub env: BTreeMap<String, String>,
-    /// What confines it, derived from its declaration. Without one only its environment and group are its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<Box<Profile>>,
+    /// What confines it, derived from its declaration. There is no process without one (SBX-73).
+    pub profile: Box<Profile>,
+    /// Digest of the profile, which permits and intents repeat (SBX-11).
+    pub profile_sha256: Sha256Digest,
+}
+
+impl Process {
+    /// Puts the process into another cage.
+    pub fn confine(&mut self, profile: Profile) {
+        self.profile_sha256 = confinement::digest(&profile);
+        *self.profile = profile;
+    }
 }
 
 /// How far the server's effects are confined (SBX §10).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
-    /// A child process with a cleared environment, own process group and no new privileges, but no kernel
-    /// confinement.
-    ProcessOnly,
     /// A child process in a cage that was derived from its declaration, tested before every start.
     Enforced,
     /// A server on another host, vouched for by the operator.
@@ -192,6 +199,14 @@ impl std::str::FromStr for Mode {
 }
 
 impl Transport {
+    /// What confines the server, if we start it.
+    pub fn profile_sha256(&self) -> Option<Sha256Digest> {
+        match self {
+            Transport::Stdio { process } => Some(process.profile_sha256),
+            Transport::Http { .. } | Transport::Sse { .. } => None,
+        }
+    }
+
     /// The word in records and policy.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -206,7 +221,6 @@ impl Isolation {
     /// The word in records and policy.
     pub fn as_str(self) -> &'static str {
         match self {
-            Isolation::ProcessOnly => "process-only",
             Isolation::Enforced => "enforced",
             Isolation::External => "external",
             Isolation::UnmanagedLocal => "unmanaged-local",

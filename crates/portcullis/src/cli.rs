@@ -318,11 +318,8 @@ pub(crate) struct AddArgs {
     /// Why a loopback server that Portcullis did not start may be called although nothing confines it
     #[arg(long, value_name = "REASON")]
     pub(crate) waive_isolation: Option<String>,
-    /// Run it in a cage made of its declaration: only declared folders and programs, no network (stdio)
-    #[arg(long)]
-    pub(crate) confine: bool,
-    /// A file or folder that is part of the program, such as its modules; pinned, and shown in the cage (with --confine)
-    #[arg(long, value_name = "PATH", requires = "confine")]
+    /// A file or folder that is part of the program, such as its modules; pinned, and readable in its cage (stdio)
+    #[arg(long, value_name = "PATH")]
     pub(crate) artifact: Vec<String>,
     /// A variable of its environment (stdio); nothing is inherited
     #[arg(long, value_name = "NAME=VALUE")]

@@ -99,6 +99,11 @@ impl Launcher {
         Ok(Self { executable: File::open("/proc/self/exe")? })
     }
 
+    /// A launcher that starts another executable, which must do the same.
+    pub fn at(executable: &Path) -> io::Result<Self> {
+        Ok(Self { executable: File::open(executable)? })
+    }
+
     /// Starts the profile's program, confined, with these three streams.
     pub fn launch(
         &self,

@@ -1,8 +1,5 @@
 //! Where a server is.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-
 use portcullis_core::Sha256Digest;
 use portcullis_governance::endpoint::{HttpEndpoint, Pin};
 use portcullis_governance::record::{RegistrationRecord, Transport};
@@ -31,18 +28,10 @@ pub struct Remote {
 /// A program to start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StdioEndpoint {
-    /// The program, an absolute path.
-    pub command: PathBuf,
-    /// Its arguments.
-    pub args: Vec<String>,
-    /// Its working directory.
-    pub cwd: PathBuf,
-    /// Its whole environment: nothing is inherited.
-    pub env: BTreeMap<String, String>,
+    /// What is started, and all it may touch.
+    pub profile: Box<Profile>,
     /// Files whose bytes must still be what they were; checked before each start.
     pub pins: Vec<Pin>,
-    /// What confines it, if anything does.
-    pub profile: Option<Box<Profile>>,
 }
 
 impl Remote {
@@ -55,14 +44,9 @@ impl Endpoint {
     /// Where a transport leads; `pins` are compared before each start, and none are for a server only looked at.
     pub fn of_transport(transport: &Transport, pins: &[Pin]) -> Self {
         match transport {
-            Transport::Stdio { process } => Self::Stdio(StdioEndpoint {
-                command: process.command.clone().into(),
-                args: process.args.clone(),
-                cwd: process.cwd.clone().into(),
-                env: process.env.clone(),
-                pins: pins.to_vec(),
-                profile: process.profile.clone(),
-            }),
+            Transport::Stdio { process } => {
+                Self::Stdio(StdioEndpoint { profile: process.profile.clone(), pins: pins.to_vec() })
+            }
             Transport::Http { url, tls_spki_sha256 } => Self::Http(Remote::new(url, *tls_spki_sha256)),
             Transport::Sse { url, tls_spki_sha256 } => Self::LegacySse(Remote::new(url, *tls_spki_sha256)),
         }

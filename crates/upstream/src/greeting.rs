@@ -98,11 +98,9 @@ impl Probe<'_> {
         events: &Events,
     ) -> Result<(Link, Greeting), Unfit> {
         let grace = self.settings.grace;
-        let (stdio, confined) =
+        let (stdio, (layers, cgroup)) =
             StdioLink::open(program, events.clone(), grace).await.map_err(Unfit::Failed)?;
-        if let Some((layers, cgroup)) = confined {
-            self.authority.confined(self.server, &layers, cgroup);
-        }
+        self.authority.confined(self.server, &layers, cgroup);
         let link = Link::Stdio(stdio);
         match self.greet(&link, era, remembered).await {
             Ok(greeting) => Ok((link, greeting)),

@@ -34,8 +34,7 @@
 //! - No process outlives its connection, nor the gateway.
 //!
 //! # Not here
-//! Whether a call may be made, what may be declared, what a result must look like; and confinement of the child
-//! beyond an empty environment, its own process group and no new privileges.
+//! Whether a call may be made, what may be declared, what a result must look like, and what a child may touch.
 
 pub mod beside;
 pub mod connection;

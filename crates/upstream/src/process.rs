@@ -20,31 +20,23 @@ use tokio::time::timeout;
 
 use crate::{StdioEndpoint, UpstreamError};
 
-/// Starts the program with an environment of its own, in a process group of its own, unable to gain privileges,
-/// and bound to die with us. Its files are compared with their pins first.
+/// Starts the program in its cage, with an environment of its own, in a process group of its own, unable to gain
+/// privileges, and bound to die with us. Its files are compared with their pins first. There is no other way to start
+/// one (SBX-73).
 ///
-/// With a profile it is also confined: what is started is the launcher, and it becomes the program only after its
-/// report; the second value says what confines it.
-pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Option<Cage>), UpstreamError> {
-    let shown = endpoint.command.display().to_string();
+/// What is started is the launcher, and it becomes the program only after its report; the second value says what
+/// confines it.
+pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage), UpstreamError> {
+    let shown = endpoint.profile.command.display().to_string();
     let failed = |reason: String| UpstreamError::Spawn { command: shown.clone(), reason };
     let pins = endpoint.pins.clone();
     if !pins.is_empty() {
         tokio::task::spawn_blocking(move || check_pins(&pins)).await.map_err(|e| failed(e.to_string()))??;
     }
-    let (mut command, handshake) = match &endpoint.profile {
-        Some(profile) => {
-            let (command, handshake) = launcher()
-                .and_then(|launcher| launcher.prepare(profile))
-                .map_err(|error| failed(error.to_string()))?;
-            (Command::from(command), Some(handshake))
-        }
-        None => {
-            let mut command = Command::new(&endpoint.command);
-            command.args(&endpoint.args).current_dir(&endpoint.cwd).env_clear().envs(&endpoint.env);
-            (command, None)
-        }
-    };
+    let (command, handshake) = launcher()
+        .and_then(|launcher| launcher.prepare(&endpoint.profile))
+        .map_err(|error| failed(error.to_string()))?;
+    let mut command = Command::from(command);
     command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -53,11 +45,10 @@ pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Option<Cag
         .kill_on_drop(true);
     die_with_us(&mut command);
     let child = spawn_from_lasting_thread(command).await.map_err(|error| failed(error.to_string()))?;
-    let Some(handshake) = handshake else { return Ok((child, None)) };
     let pid = child.id().unwrap_or_default();
     let confined = tokio::task::spawn_blocking(move || handshake.complete(pid)).await;
     match confined.map_err(|error| failed(error.to_string()))? {
-        Ok((layers, cgroup)) => Ok((child, Some(Cage { layers, cgroup }))),
+        Ok((layers, cgroup)) => Ok((child, Cage { layers, cgroup })),
         // Dropping the child kills it.
         Err(LaunchError::Facility { facility, detail }) => Err(UpstreamError::Isolation { facility, detail }),
         Err(LaunchError::Io(error)) => Err(failed(error.to_string())),
@@ -77,7 +68,11 @@ fn launcher() -> io::Result<&'static Launcher> {
     if let Some(launcher) = LAUNCHER.get() {
         return Ok(launcher);
     }
+    #[cfg(not(test))]
     let launcher = Launcher::own()?;
+    // A test's own executable is no launcher.
+    #[cfg(test)]
+    let launcher = Launcher::at(&crate::scenarios::launcher())?;
     Ok(LAUNCHER.get_or_init(|| launcher))
 }
 

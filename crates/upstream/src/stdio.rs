@@ -39,14 +39,14 @@ pub(crate) struct StdioLink {
 }
 
 impl StdioLink {
-    /// Starts the child; the second value says what confines it, if anything does.
+    /// Starts the child; the second value says what confines it.
     pub(crate) async fn open(
         endpoint: &StdioEndpoint,
         events: Events,
         grace: Duration,
-    ) -> Result<(Self, Option<(Layers, &'static str)>), UpstreamError> {
+    ) -> Result<(Self, (Layers, &'static str)), UpstreamError> {
         let (mut child, cage) = process::spawn(endpoint).await?;
-        let confined = cage.as_ref().map(|cage| (cage.layers.clone(), cage.cgroup.version));
+        let confined = (cage.layers.clone(), cage.cgroup.version);
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -170,7 +170,7 @@ async fn read(mut stdout: ChildStdout, desk: Arc<Desk>, closing: watch::Sender<b
 /// Waits for the child's end, or brings it about.
 async fn keep(
     mut child: Child,
-    cage: Option<Cage>,
+    cage: Cage,
     mut close: watch::Receiver<bool>,
     grace: Duration,
     reader: JoinHandle<()>,

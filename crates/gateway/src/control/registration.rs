@@ -18,7 +18,7 @@ use portcullis_governance::declaration::diff::{self, FieldChange};
 use portcullis_governance::declaration::live::{Difference, LiveSurface};
 use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Rejection, Source};
-use portcullis_governance::endpoint::{HttpEndpoint, pin_artifact, pin_command};
+use portcullis_governance::endpoint::{HttpEndpoint, pin_artifact, pin_command, without_data};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::Settings as PolicySettings;
 use portcullis_governance::record::{
@@ -45,9 +45,9 @@ pub enum Target {
         args: Vec<String>,
         /// Its environment.
         env: BTreeMap<String, String>,
-        /// Whether it runs in a cage made of its declaration; then with these files and folders as part of it.
+        /// Files and folders that are part of it, besides the command and what its arguments name.
         #[serde(default)]
-        confine: Option<Vec<String>>,
+        artifacts: Vec<String>,
     },
     /// A URL.
     Http {
@@ -435,20 +435,21 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
         }
     };
     let (transport, pins, isolation, isolation_reason) = match &asked.target {
-        Target::Stdio { command, args, env, confine } => {
+        Target::Stdio { command, args, env, artifacts } => {
             let (resolved, mut pins) = pin_command(command, args).map_err(invalid("command"))?;
-            for artifact in confine.iter().flatten() {
+            for artifact in artifacts {
                 pins.push(pin_artifact(artifact).map_err(invalid("artifact"))?);
             }
-            let class = if confine.is_some() { Isolation::Enforced } else { Isolation::ProcessOnly };
             let process = Process {
                 command: resolved.to_string_lossy().into_owned(),
                 args: args.clone(),
                 cwd: "/".into(),
                 env: env.clone(),
-                profile: None,
+                // Made of the declaration, once that has been read.
+                profile: confinement::undeclared(&resolved, args),
+                profile_sha256: Sha256Digest::ZERO,
             };
-            (Transport::Stdio { process }, pins, class, None)
+            (Transport::Stdio { process }, pins, Isolation::Enforced, None)
         }
         Target::Http { url, tls_spki } | Target::Sse { url, tls_spki } => {
             let url = HttpEndpoint::parse(url).map_err(invalid("url"))?;
@@ -507,12 +508,14 @@ fn check_surface(settings: &PolicySettings, asked: &Registration) -> Result<(), 
     }
 }
 
-/// Derives the cage of a server that is to have one.
+/// Derives the cage of a server that we start.
 fn confine(checked: &mut Checked, declaration: &Declaration) -> Result<(), ControlError> {
-    if let (Isolation::Enforced, Transport::Stdio { process }) = (checked.isolation, &mut checked.transport) {
+    if let Transport::Stdio { process } = &mut checked.transport {
+        let writable = confinement::writable(declaration);
+        checked.pins = without_data(std::mem::take(&mut checked.pins), &writable);
         let profile = confinement::derive(declaration, process, &checked.pins)
-            .map_err(|error| ControlError::field("confine", error.to_string()))?;
-        process.profile = Some(Box::new(profile));
+            .map_err(|error| ControlError::field("capability-declaration", error.to_string()))?;
+        process.confine(profile);
     }
     Ok(())
 }

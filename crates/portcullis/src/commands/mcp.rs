@@ -64,12 +64,8 @@ async fn add(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> 
     let record = context.ask(&Request::McpAdd { registration: Box::new(registration) }).await?;
     context.output.result(&record, |record| {
         let name = text(&record["server_identity"]);
-        let note = match record["isolation_class"].as_str() {
-            Some("process-only") => "\n  note       the process has its own empty environment, but nothing confines it; `--confine` would",
-            _ => "",
-        };
         format!(
-            "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}{note}\n\nIts tools are ready for agents; `portcullis mcp show {name}` lists them.",
+            "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}\n\nIts tools are ready for agents; `portcullis mcp show {name}` lists them.",
             text(&record["server_version"]),
             text(&record["declaration_version"]),
             text(&record["isolation_class"]),
@@ -121,7 +117,7 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
                 command: program,
                 args: command.collect(),
                 env: environment(&args.env)?,
-                confine: args.confine.then_some(args.artifact),
+                artifacts: args.artifact,
             }
         }
     };

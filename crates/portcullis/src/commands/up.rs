@@ -146,7 +146,7 @@ pub(super) async fn register_demo(
             command: program.display().to_string(),
             args,
             env: BTreeMap::new(),
-            confine: Some(Vec::new()),
+            artifacts: Vec::new(),
         },
         server_version: env!("CARGO_PKG_VERSION").into(),
         declaration_file: "demo-notes.yaml".into(),

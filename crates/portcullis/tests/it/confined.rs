@@ -1,4 +1,4 @@
-//! Servers in their cages: registered with `--confine`, called through the gateway.
+//! Servers in their cages, called through the gateway.
 
 use std::fs;
 
@@ -6,18 +6,13 @@ use serde_json::json;
 
 use crate::support::{Home, Spy};
 
-/// Registers the spy confined. Its log lies where it may not write, so what it saw is asked of the evidence instead.
+/// How the spy is registered, with more.
 fn add(home: &Home, spy: &Spy, more: &[&str]) -> Vec<String> {
     let file = home.beside("spy.yaml");
     fs::write(&file, spy.declaration()).unwrap();
     let mut args = spy.add_args(&file);
     let at = args.iter().position(|arg| arg == "--").unwrap();
-    args.splice(at..at, std::iter::once("--confine").chain(more.iter().copied()).map(str::to_owned));
-    // Inside its scope, the spy may keep its log.
-    for (flag, name) in [("--log", "spy.log"), ("--control", "spy.json")] {
-        let at = args.iter().position(|arg| arg == flag).unwrap();
-        args[at + 1] = spy.workspace.join(name).to_str().unwrap().to_owned();
-    }
+    args.splice(at..at, more.iter().map(|arg| (*arg).to_owned()));
     args
 }
 

@@ -92,7 +92,7 @@ fn a_removed_name_comes_back_as_a_new_life_and_old_approvals_do_not() {
     assert!(daemon.call("spy__echo", &json!({"text": "other"})).unwrap().get("result").is_some());
     home.json(&["mcp", "remove", "spy", "--reason", "replaced"]);
     assert_eq!(home.fails(&["mcp", "remove", "spy", "--reason", "again"]).0, 8);
-    fs::remove_file(home.beside("spy.log")).unwrap();
+    fs::remove_file(spy.workspace.join("spy.log")).unwrap();
     let record = spy.register(&home);
     assert!(record["declaration_version"].as_str().unwrap().starts_with("2:"), "{record}");
     let refused = daemon.call("spy__echo", &json!({"text": "x"})).unwrap();

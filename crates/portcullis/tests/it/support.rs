@@ -304,7 +304,8 @@ impl Spy {
         fs::copy(program("spyd"), &executable).unwrap();
         let workspace = home.beside("ws");
         fs::create_dir_all(&workspace).unwrap();
-        let (log, control) = (home.beside("spy.log"), home.beside("spy.json"));
+        // Where it may write: the one folder of its declaration.
+        let (log, control) = (workspace.join("spy.log"), workspace.join("spy.json"));
         Self { name: "spy".into(), revision: None, log, control, workspace, executable }
     }
 
@@ -317,8 +318,8 @@ impl Spy {
         Self {
             name: name.into(),
             revision: Some(revision.into()),
-            log: home.beside(&format!("{name}.log")),
-            control: home.beside(&format!("{name}.json")),
+            log: workspace.join(format!("{name}.log")),
+            control: workspace.join(format!("{name}.json")),
             workspace,
             executable,
         }

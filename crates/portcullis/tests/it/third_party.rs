@@ -23,7 +23,7 @@ fn node() -> String {
 }
 
 /// Asks a server for its tools, as its author's own client would, and declares each of them: worst class, unbound.
-fn draft_declaration(identity: &str, version: &str, command: &[String]) -> String {
+fn draft_declaration(identity: &str, version: &str, folder: Option<&Path>, command: &[String]) -> String {
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())
@@ -63,19 +63,27 @@ fn draft_declaration(identity: &str, version: &str, command: &[String]) -> Strin
             Some(schema) => json!({"schema": schema}),
             None => json!({"type": "text"}),
         };
+        let (side_effects, used) = match folder {
+            Some(_) => (json!(["other", "read", "write"]), json!(["folder"])),
+            None => (json!(["other"]), json!([])),
+        };
         json!({
-            "name": tool["name"], "version": "1", "side_effects": ["other"], "scopes": [], "unbound": true, "credentials": [],
+            "name": tool["name"], "version": "1", "side_effects": side_effects, "scopes": used, "unbound": true, "credentials": [],
             "parameters": parameters, "output": output, "idempotency": "unknown", "failure_modes": [],
         })
     });
     let server = json!({"identity": identity, "version": version, "protocol_versions": ["2025-11-25", "2026-07-28"], "surface": "static"});
+    let mut scopes = json!({});
+    if let Some(folder) = folder {
+        scopes["folder"] = json!({"kind": "fs", "path": folder, "access": "rw"});
+    }
     // JSON is YAML.
-    json!({"apiVersion": "portcullis/v1", "kind": "CapabilityDeclaration", "server": server, "tools": tools.collect::<Vec<_>>()}).to_string()
+    json!({"apiVersion": "portcullis/v1", "kind": "CapabilityDeclaration", "server": server, "scopes": scopes, "tools": tools.collect::<Vec<_>>()}).to_string()
 }
 
-fn register(home: &Home, identity: &str, version: &str, command: &[String]) {
+fn register(home: &Home, identity: &str, version: &str, folder: Option<&Path>, command: &[String]) {
     let file = home.beside(&format!("{identity}.yaml"));
-    fs::write(&file, draft_declaration(identity, version, command)).unwrap();
+    fs::write(&file, draft_declaration(identity, version, folder, command)).unwrap();
     let fixed = [
         "mcp",
         "add",
@@ -88,7 +96,10 @@ fn register(home: &Home, identity: &str, version: &str, command: &[String]) {
         "reference server",
     ];
     let mut args: Vec<&str> = fixed.to_vec();
-    args.extend(["--deployment-mode", "local", "--capability-declaration", file.to_str().unwrap(), "--"]);
+    args.extend(["--deployment-mode", "local", "--capability-declaration", file.to_str().unwrap()]);
+    // Its modules are all over the folder of packages.
+    let modules = installed("PORTCULLIS_NODE_MODULES");
+    args.extend(["--artifact", modules.to_str().unwrap(), "--"]);
     args.extend(command.iter().map(String::as_str));
     home.json(&args);
 }
@@ -137,6 +148,7 @@ fn the_everything_server_is_called_by_the_python_sdk_over_http_and_stdio() {
         &home,
         "everything",
         "2.0.0",
+        None,
         &[node(), package("server-everything", "dist/index.js"), "stdio".into()],
     );
     let daemon = home.serve();
@@ -170,7 +182,7 @@ fn the_filesystem_server_is_called_by_the_typescript_sdk() {
     fs::create_dir(&folder).unwrap();
     fs::write(folder.join("a.txt"), "what the file says").unwrap();
     let command = [node(), package("server-filesystem", "dist/index.js"), folder.display().to_string()];
-    register(&home, "files", "0.2.0", &command);
+    register(&home, "files", "0.2.0", Some(&folder), &command);
     let daemon = home.serve();
     let mut client_command = Command::new(node());
     let call =

@@ -137,15 +137,15 @@ async fn looking_once_leaves_nothing_behind() {
     let snapshot =
         probe_once(&"spy".parse().unwrap(), &endpoint, std::sync::Arc::new(prober), &settings).await.unwrap();
     assert_eq!((snapshot.greeting.era, snapshot.tools.len()), (Era::Modern, 9));
-    let pid = i32::try_from(scene.log()[0]["pid"].as_i64().unwrap()).unwrap();
-    assert!(!super::spy::runs(pid));
+    let control = scene.path("control.json").display().to_string();
+    assert!(super::spy::processes_with(&control).is_empty());
 }
 
 #[tokio::test]
 async fn a_program_that_fails_is_explained_by_its_last_words() {
     let scene = Scene::new();
     let mut program = scene.program("both");
-    program.args.push("--no-such-option".into());
+    program.profile.args.push("--no-such-option".into());
     let settings =
         Settings { breaker_failures: 2, backoff_first: Duration::from_secs(20), ..Settings::default() };
     let connection = scene.connection(Endpoint::Stdio(program), Settings { breaker_failures: 1, ..settings });
@@ -156,8 +156,9 @@ async fn a_program_that_fails_is_explained_by_its_last_words() {
     assert!(matches!(error, UpstreamError::BreakerOpen { failures: 1, .. }), "{error}");
     assert_eq!(connection.status().phase, crate::Phase::BreakerOpen);
 
-    let missing = crate::StdioEndpoint { command: "/nonexistent/server".into(), ..scene.program("both") };
+    let missing = crate::StdioEndpoint { profile: scene.caged("/nonexistent/server", &[]), pins: Vec::new() };
     let connection = scene.connection(Endpoint::Stdio(missing), Settings::default());
-    assert!(matches!(connection.ready().await.unwrap_err(), UpstreamError::Spawn { .. }));
+    let error = connection.ready().await.unwrap_err();
+    assert!(matches!(error, UpstreamError::Isolation { .. }), "{error}");
     assert_eq!(connection.status().phase, crate::Phase::Failing);
 }

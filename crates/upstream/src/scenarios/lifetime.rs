@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::spy::{Scene, call, gone, runs, text};
+use super::spy::{Scene, call, gone, processes_with, runs, text};
 use crate::{Endpoint, Phase, Settings, StdioEndpoint, UpstreamError};
 
 #[tokio::test]
@@ -50,21 +50,13 @@ async fn a_stubborn_child_and_what_it_started_are_ended() {
     // PRO-64: it ignores the end of its input and SIGTERM, and has a child of its own.
     let scene = Scene::new();
     let script = scene.path("stubborn.sh");
-    let pids = scene.path("pids");
-    std::fs::write(
-        &script,
-        format!(
-            "trap '' TERM\nsleep 1000 &\necho $! > {0}\necho $$ >> {0}\nwhile true; do sleep 0.1; done\n",
-            pids.display()
-        ),
-    )
-    .unwrap();
-    let program = StdioEndpoint {
-        command: "/bin/sh".into(),
-        args: vec![script.display().to_string()],
-        env: [("PATH".to_owned(), "/usr/bin:/bin".to_owned())].into(),
-        ..scene.program("both")
-    };
+    let unique = format!("1000.{}", std::process::id());
+    let lines = format!("trap '' TERM\nsleep {unique} &\nwhile :; do sleep 0.1; done\n");
+    std::fs::write(&script, lines).unwrap();
+    let script = script.display().to_string();
+    let mut profile = scene.caged(std::fs::canonicalize("/bin/sh").unwrap(), &[&script, &unique]);
+    profile.exec.push("/usr/bin/sleep".into());
+    let program = StdioEndpoint { profile, pins: Vec::new() };
     let settings = Settings {
         probe_patience: Duration::from_millis(500),
         handshake_timeout: Duration::from_millis(100),
@@ -72,12 +64,19 @@ async fn a_stubborn_child_and_what_it_started_are_ended() {
         ..Settings::default()
     };
     let connection = scene.connection(Endpoint::Stdio(program), settings);
-    assert!(matches!(connection.ready().await, Err(UpstreamError::Timeout { .. })));
-    let pids = std::fs::read_to_string(pids).unwrap();
-    for pid in pids.lines() {
-        assert!(gone(pid.parse().unwrap()).await, "{pid} is left");
+    let (outcome, most) = tokio::join!(connection.ready(), async {
+        let mut most = 0;
+        for _ in 0..100 {
+            most = most.max(processes_with(&unique).len());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        most
+    });
+    assert!(matches!(outcome, Err(UpstreamError::Timeout { .. })), "{outcome:?}");
+    assert!(most >= 2, "it and its child did run");
+    for pid in processes_with(&unique) {
+        assert!(gone(pid).await, "{pid} is left");
     }
-    assert_eq!(pids.lines().count(), 2);
 }
 
 #[tokio::test]
@@ -88,10 +87,10 @@ async fn a_changed_program_is_not_started() {
     let ours = tempfile::tempdir_in(exe.parent().unwrap()).unwrap();
     let program = ours.path().join("server");
     std::fs::copy(super::spy::spyd(), &program).unwrap();
-    let endpoint = scene.program("both");
+    let mut endpoint = scene.program("both");
     let (command, pins) =
-        portcullis_governance::endpoint::pin_command(program.to_str().unwrap(), &endpoint.args).unwrap();
-    let endpoint = StdioEndpoint { command, pins, ..endpoint };
+        portcullis_governance::endpoint::pin_command(program.to_str().unwrap(), &[]).unwrap();
+    (endpoint.profile.command, endpoint.pins) = (command, pins);
     let connection = scene.connection(Endpoint::Stdio(endpoint.clone()), Settings::default());
     connection.ready().await.unwrap();
     connection.close().await;

@@ -8,3 +8,5 @@ mod lifetime;
 mod spy;
 mod stdio;
 mod tls;
+
+pub(crate) use spy::launcher;

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use portcullis_audit::{AuditLog, Options};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, Prober, ReadyChannel as _, WireCall};
 use portcullis_governance::endpoint::HttpEndpoint;
+use portcullis_sandbox::{Access, FsScope, Profile};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::broadcast;
@@ -72,23 +73,19 @@ impl Scene {
 
     pub(crate) fn program(&self, revision: &str) -> StdioEndpoint {
         let file = |name: &str| self.path(name).display().to_string();
-        StdioEndpoint {
-            command: spyd(),
-            args: [
-                "--log",
-                &file("frames.jsonl"),
-                "--control",
-                &file("control.json"),
-                "--revision",
-                revision,
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-            cwd: self.folder.path().to_owned(),
-            env: BTreeMap::from([("ONLY".into(), "this".into())]),
-            pins: Vec::new(),
-            profile: None,
-        }
+        let args =
+            ["--log", &file("frames.jsonl"), "--control", &file("control.json"), "--revision", revision];
+        let mut profile = self.caged(spyd(), &args);
+        profile.env = BTreeMap::from([("ONLY".into(), "this".into())]);
+        StdioEndpoint { profile, pins: Vec::new() }
+    }
+
+    /// A program that may use this scene's folder.
+    pub(crate) fn caged(&self, command: impl Into<PathBuf>, args: &[&str]) -> Box<Profile> {
+        let mut profile = Profile::bare(command, args.iter().map(|arg| (*arg).to_owned()).collect());
+        let path = self.folder.path().canonicalize().unwrap();
+        profile.fs.push(FsScope { path, access: Access::Rw });
+        Box::new(profile)
     }
 
     pub(crate) fn connection(&self, endpoint: Endpoint, settings: Settings) -> Connection {
@@ -103,8 +100,8 @@ impl Scene {
     /// A spy behind a port of its own; it ends with the value.
     pub(crate) fn http_spy(&self, revision: &str) -> HttpSpy {
         let program = self.program(revision);
-        let mut child = Command::new(&program.command)
-            .args(&program.args)
+        let mut child = Command::new(&program.profile.command)
+            .args(&program.profile.args)
             .args(["--http", "0", "--end-with-stdin"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -142,10 +139,23 @@ impl Drop for HttpSpy {
 
 /// Beside the test's own executable.
 pub(crate) fn spyd() -> PathBuf {
+    built("spyd")
+}
+
+/// What starts programs in their cages.
+pub(crate) fn launcher() -> PathBuf {
+    built("portcullis")
+}
+
+fn built(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
-    let spyd = exe.parent().and_then(Path::parent).unwrap().join("spyd");
-    assert!(spyd.is_file(), "{} is missing; run `cargo build -p spyd` first", spyd.display());
-    spyd
+    let program = exe.parent().and_then(Path::parent).unwrap().join(name);
+    assert!(
+        program.is_file(),
+        "{} is missing; run `cargo build --workspace --bins` first",
+        program.display()
+    );
+    program
 }
 
 /// One call as the lifecycle makes it, without the lifecycle.
@@ -216,6 +226,17 @@ pub(crate) async fn event(
 pub(crate) fn runs(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// The processes that were started with this word.
+pub(crate) fn processes_with(word: &str) -> Vec<i32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let started_with = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|argument| argument == word.as_bytes())
+    };
+    pids.filter(started_with).collect()
 }
 
 pub(crate) async fn gone(pid: i32) -> bool {
