@@ -110,7 +110,7 @@ impl Control {
         {
             let profile = confinement::derive(&declaration, process, &next.artifact_pins)
                 .map_err(|error| ControlError::field("confine", error.to_string()))?;
-            process.profile = Some(Box::new(profile));
+            process.confine(profile);
         }
         let accepted = Arc::new(accepted);
         let carried = match asked.carry_approvals {
