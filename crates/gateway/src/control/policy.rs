@@ -210,7 +210,7 @@ fn restored(version: &str, document: &[u8], activation: &Value) -> Option<Activa
     Some(Activation {
         version: version.parse().ok()?,
         by: serde_json::from_value::<Actor>(activation["actor"].clone())
-            .map_or_else(|_| "system".into(), |actor| actor.to_string()),
+            .map_or_else(|_| Actor::system().to_string(), |actor| actor.to_string()),
         at: text(&activation["time"]),
         reason: text(&activation["data"]["reason"]).unwrap_or_default(),
         bundle: Bundle::recorded(document)?,
