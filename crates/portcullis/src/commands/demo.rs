@@ -47,9 +47,8 @@ async fn act(context: &Context<'_>, home: &Path) -> Result<Value, Failure> {
     output.say(format!(
         "{tick} an operator registers {DEMO}, looks at its tools, and accepts them as they are"
     ));
-    let answer = approved(&gateway, &operator, &arguments).await?;
-    let lines = super::call::result_text(&answer).lines().count();
-    output.say(format!("{tick} an agent calls {TOOL}, an operator approves, {lines} lines come back"));
+    approved(&gateway, &operator, &arguments).await?;
+    output.say(format!("{tick} an agent calls {TOOL}, an operator approves, notes come back"));
     gateway.finish().await;
 
     fs::write(home.join("data/notes/.turned"), "")
@@ -79,10 +78,10 @@ async fn act(context: &Context<'_>, home: &Path) -> Result<Value, Failure> {
     };
     output.say(format!("{tick} nothing of this reached the agent; the operator sees what changed:\n"));
     output.say(drift::render(output, &fields));
-    let trust = gateway.control.trust_record(DEMO).await?;
+    let trust = gateway.control.trust_record(&format!("{DEMO}/notes_search")).await?;
     let state = entry.map_or("gone", |entry| entry.record.state.as_str());
     output.say(format!(
-        "\n{tick} the server is {state}, its trust is {} with {} violation on record, its approvals ended",
+        "\n{tick} the server is {state}, the tool is {} with {} violation on record, all approvals ended",
         trust["state"].as_str().unwrap_or_default(),
         trust["violations"],
     ));
