@@ -62,10 +62,10 @@ fn only_the_description_is_shortened_at_first() {
     let long = item(&json!({"name": "x.y", "description": sentences}), &[]);
     let text = card(&long, Form::Lines).text;
     assert!(text.ends_with('.') && text.starts_with(&format!("{}() [pure] — First", long.id)), "{text}");
-    assert!(tokens(&text) <= 60);
+    assert!(tokens(&text) <= 44);
     let unbroken = item(&json!({"name": "x.y", "description": "word ".repeat(200)}), &[]);
     let text = card(&unbroken, Form::Lines).text;
-    assert!(text.ends_with("word…") && tokens(&text) <= 60 && tokens(&text) > 50, "{text}");
+    assert!(text.ends_with("word…") && tokens(&text) <= 44 && tokens(&text) > 36, "{text}");
     let family = "👩‍👩‍👧‍👦".repeat(100);
     let emoji = item(&json!({"name": "x.y", "description": family}), &[]);
     assert!(tokens(&card(&emoji, Form::Lines).text) <= 80);
