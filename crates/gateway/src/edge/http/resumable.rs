@@ -174,9 +174,8 @@ impl Resumable {
     /// Resolves when nobody reads.
     pub(crate) async fn abandoned(&self) {
         let reader = self.lock().reader.clone();
-        match reader {
-            Some(reader) => reader.closed().await,
-            None => {}
+        if let Some(reader) = reader {
+            reader.closed().await;
         }
     }
 
