@@ -57,7 +57,11 @@ impl Gathering {
         {
             branches.iter().take(8).for_each(|branch| self.visit(branch, depth + 1));
         }
-        for (name, parameter) in keywords.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        // In the order of their names: what falls beyond a limit must not depend on how a server orders keys.
+        let properties = keywords.get("properties").and_then(Value::as_object);
+        let mut properties: Vec<_> = properties.into_iter().flatten().collect();
+        properties.sort_unstable_by_key(|(name, _)| *name);
+        for (name, parameter) in properties {
             append(&mut self.facets.parameter_names, name);
             self.visit(parameter, depth + 1);
         }

@@ -110,6 +110,8 @@ pub(crate) enum Command {
     /// Try what confines servers: see what this machine can do, run a command confined
     #[command(subcommand)]
     Sandbox(SandboxCommand),
+    /// Find what is not as it should be, and what to do about it
+    Doctor,
     /// See the gate at work against a server that turns bad
     #[command(subcommand)]
     Demo(DemoCommand),

@@ -8,6 +8,7 @@ mod catalog;
 pub(crate) mod connect;
 mod context;
 mod demo;
+mod doctor;
 mod grants;
 mod key;
 mod mcp;
@@ -97,6 +98,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Approve(command) => approve::run(&context, command).await,
             Command::Catalog(command) => catalog::run(&context, command).await,
             Command::Demo(DemoCommand::Rugpull { keep }) => demo::rugpull(&context, keep).await,
+            Command::Doctor => doctor::run(&context).await,
             Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,
             Command::Operator(command) => operators::run(&context, command).await,

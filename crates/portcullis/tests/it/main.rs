@@ -9,6 +9,7 @@ mod confined;
 mod context;
 mod crash;
 mod denial;
+mod doctor;
 mod drift;
 mod edge;
 mod exposure;

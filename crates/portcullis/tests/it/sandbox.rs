@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::support::{eventually, program};
@@ -208,6 +208,11 @@ fn resources_are_bounded() {
     let filled: u64 = worked(&[], &["fill", "/tmp/full"]).parse().unwrap();
     assert!(filled <= 64, "{filled} MiB in /tmp");
     if !bounded {
+        // Where no group can be made, that must be said; there is nothing else to hold it to.
+        let facilities = doctor["facilities"].as_array().unwrap();
+        let cgroup = facilities.iter().find(|facility| facility["name"] == "cgroup").unwrap();
+        assert_eq!((&cgroup["status"], &doctor["verdict"]), (&json!("degraded"), &json!("degraded")));
+        assert!(cgroup["fix"].as_str().is_some_and(|fix| !fix.is_empty()), "{cgroup}");
         return;
     }
     let program = program("evil");
