@@ -96,13 +96,16 @@ fn executables(profile: &Profile) -> Vec<PathBuf> {
     found
 }
 
-/// `#!/usr/bin/node`
-fn interpreter(path: &Path) -> Option<PathBuf> {
+/// What a script names in its first line: `#!/usr/bin/node`
+pub(crate) fn shebang(path: &Path) -> Option<PathBuf> {
     let mut first = Vec::new();
     BufReader::new(File::open(path).ok()?.take(256)).read_until(b'\n', &mut first).ok()?;
     let line = String::from_utf8(first.strip_prefix(b"#!")?.to_vec()).ok()?;
-    let path = PathBuf::from(line.split_whitespace().next()?);
-    std::fs::canonicalize(path).ok()
+    Some(PathBuf::from(line.split_whitespace().next()?))
+}
+
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    std::fs::canonicalize(shebang(path)?).ok()
 }
 
 /// The loader that an ELF file of 64 bits names in its program headers.

@@ -12,6 +12,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::profile::{Access, Profile};
+use crate::rules;
 use crate::stage::{Failure, Within as _};
 
 /// Where the new root is put together. Anything that exists everywhere will do: it is covered in our namespace only.
@@ -37,6 +38,8 @@ const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// What is mounted, opened on the host before anything changes.
 pub(crate) struct Sources {
     items: Vec<(PathBuf, OwnedFd, Kind)>,
+    /// Names under which scripts know their interpreters, and what they lead to.
+    links: Vec<(PathBuf, PathBuf)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,10 +67,13 @@ impl Sources {
             let path = Path::new("/dev").join(device);
             items.push((path.clone(), resolve(&path)?, Kind::Device));
         }
+        let links = interpreters(profile);
         let own = std::iter::once(&profile.command).chain(&profile.artifacts).chain(&profile.exec);
-        for path in own {
+        for path in own.chain(links.iter().map(|(_, interpreter)| interpreter)) {
             // What lies in the runtime is there already.
-            if !RUNTIME.iter().any(|runtime| path.starts_with(runtime)) {
+            let there = RUNTIME.iter().any(|runtime| path.starts_with(runtime))
+                || items.iter().any(|(known, _, _)| known == path);
+            if !there {
                 items.push((path.clone(), resolve(path)?, Kind::Program));
             }
         }
@@ -90,8 +96,15 @@ impl Sources {
         }
         // Outer before inner, or the outer mount would hide the inner one.
         items.sort_by_key(|(path, _, _)| path.components().count());
-        Ok(Self { items })
+        Ok(Self { items, links })
     }
+}
+
+/// What the program and declared programs name in their first lines, if they are scripts, and where that really is.
+fn interpreters(profile: &Profile) -> Vec<(PathBuf, PathBuf)> {
+    let programs = std::iter::once(&profile.command).chain(&profile.exec);
+    let named = programs.filter_map(|program| rules::shebang(program)).filter(|named| named.is_absolute());
+    named.filter_map(|named| fs::canonicalize(&named).ok().map(|real| (named, real))).collect()
 }
 
 fn resolve(path: &Path) -> Result<OwnedFd, Failure> {
@@ -159,6 +172,14 @@ impl View<'_> {
         directory(Path::new("tmp/home"))?;
         for (path, source, kind) in &sources.items {
             show(path, source, *kind)?;
+        }
+        for (link, interpreter) in &sources.links {
+            let place = inside(link);
+            // It may have come with the folder it lies in.
+            if fs::symlink_metadata(&place).is_err() {
+                directory(place.parent().unwrap_or(Path::new(".")))?;
+                symlink(interpreter, &place).within("view", link.display())?;
+            }
         }
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
         mount(Some("proc"), "proc", Some("proc"), flags, Some("subset=pid,hidepid=invisible"))

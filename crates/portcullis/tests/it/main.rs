@@ -19,6 +19,7 @@ mod issuer;
 mod news;
 mod onboarding;
 mod policy;
+mod readme;
 mod replay;
 mod restart;
 mod revisions;
