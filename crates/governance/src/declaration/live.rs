@@ -132,7 +132,12 @@ impl Difference {
     /// One line for people.
     pub fn summary(&self) -> String {
         let mut parts = Vec::new();
-        let list = |names: &[String]| names.iter().map(|name| printable(name)).collect::<Vec<_>>().join(", ");
+        // Quotes only where a name needs them: this is read by people, also where markup is escaped.
+        let shown = |name: &str| {
+            let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./- ".contains(&byte));
+            if plain { name.to_owned() } else { printable(name) }
+        };
+        let list = |names: &[String]| names.iter().map(|name| shown(name)).collect::<Vec<_>>().join(", ");
         if !self.added.is_empty() {
             parts.push(format!("the server lists undeclared {}", list(&self.added)));
         }
@@ -140,7 +145,7 @@ impl Difference {
             parts.push(format!("the server does not list declared {}", list(&self.removed)));
         }
         for change in &self.changed {
-            parts.push(format!("{} of {} differs", change.field, printable(&change.tool)));
+            parts.push(format!("{} of {} differs", change.field, shown(&change.tool)));
         }
         parts.join("; ")
     }

@@ -281,7 +281,7 @@ fn rule_8_wants_the_live_server_to_equal_the_file() {
     };
     assert!(
         differs(&|tools| tools.push(r#"{"name":"evil","inputSchema":{}}"#.into()))
-            .contains("undeclared \"evil\"")
+            .contains("undeclared evil")
     );
     assert!(differs(&|tools| drop(tools.pop())).contains("write_file"));
     assert!(differs(&|tools| tools[0] = tools[0].replace("Read one", "Read any")).contains("description"));
