@@ -169,17 +169,31 @@ pub(crate) struct Proposal {
     log: LogId,
 }
 
+/// What intake turned away. There is no trail where nothing can be recorded.
+struct Unknown {
+    document: ErrorDocument,
+    trail: Option<Trail>,
+}
+
 impl Lifecycle {
     /// The whole path.
     pub async fn call(&self, call: Call) -> Result<Response, ErrorDocument> {
-        let mut proposal = self.intake(&call)?;
-        let outcome = self.governed(&call, &mut proposal).await;
-        outcome.map_err(|document| document.with("proposal_id", json!(proposal.id)))
+        let mut proposal = match self.intake(&call) {
+            Ok(proposal) => proposal,
+            Err(Unknown { document, trail }) => return Err(on_record(document, trail).await),
+        };
+        match self.governed(&call, &mut proposal).await {
+            Ok(response) => Ok(response),
+            Err(document) => {
+                let document = document.with("proposal_id", json!(proposal.id));
+                Err(on_record(document, Some(proposal.trail)).await)
+            }
+        }
     }
 
     /// Steps 1 to 3 alone: what would happen. Nothing is sent, kept or used up (CTX-73).
     pub(crate) fn rehearse(&self, call: &Call) -> Result<Rehearsal, ErrorDocument> {
-        let mut proposal = self.intake(call)?;
+        let mut proposal = self.intake(call).map_err(|unknown| unknown.document)?;
         let entry = proposal.entry.clone();
         let mut rehearsed = || {
             let (request, _) = self.canonicalise(call, &entry, &mut proposal)?;
@@ -213,9 +227,9 @@ impl Lifecycle {
     }
 
     /// Step 1. Which tool, which lineage. An unknown name and an undeclared tool look the same (MP-FH-002).
-    fn intake(&self, call: &Call) -> Result<Proposal, ErrorDocument> {
+    fn intake(&self, call: &Call) -> Result<Proposal, Unknown> {
         if let Health::Blocked { reason } = self.log.health() {
-            return Err(blocked(call.target.name(), &reason));
+            return Err(Unknown { document: blocked(call.target.name(), &reason), trail: None });
         }
         let id = ProposalId::new(self.clock.now());
         let lineage = call.session.next_step(call.parent);
@@ -227,7 +241,8 @@ impl Lifecycle {
         let Some(Found { entry, arguments }) = call.target.find(world.registry()) else {
             trail.note(EventName::ProposalReceived, received);
             trail.note(EventName::McpUngovernedToolSurface, json!({"code": "MP-FH-002", "name": name}));
-            return Err(call.target.unknown().with("proposal_id", json!(id)));
+            let document = call.target.unknown().with("proposal_id", json!(id));
+            return Err(Unknown { document, trail: Some(trail) });
         };
         call.attendant.serve(&entry);
         trail.about(&entry.tool, entry.server.trust_in(entry.tool.id()).as_str());
@@ -644,6 +659,16 @@ impl Lifecycle {
             let _ = self.violations.send(Violation { server, fault, tools, reason });
         }
         gauntlet_refusal(error, entry)
+    }
+}
+
+/// A refusal, once it is on record: whoever hears it can find it in the log, whatever happens next. Refused calls wait
+/// for the disk; calls that pass have done so already.
+async fn on_record(document: ErrorDocument, trail: Option<Trail>) -> ErrorDocument {
+    let Some(mut trail) = trail else { return document };
+    match trail.settle().await {
+        Ok(()) => document,
+        Err(AuditBlocked { reason }) => blocked(&document.path, &reason),
     }
 }
 

@@ -106,6 +106,11 @@ impl Trail {
         self.log.commit(std::mem::take(&mut self.pending)).await
     }
 
+    /// Waits until everything noted is durable, if anything is left to hand over.
+    pub async fn settle(&mut self) -> Result<(), AuditBlocked> {
+        if self.pending.is_empty() { Ok(()) } else { self.commit().await.map(|_| ()) }
+    }
+
     /// The proposal this trail belongs to.
     pub fn proposal(&self) -> ProposalId {
         self.proposal
