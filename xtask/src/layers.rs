@@ -12,13 +12,14 @@ use crate::Outcome;
 use crate::workspace::Workspace;
 
 /// The layers, the lowest first; folders below `crates/`.
-const LAYERS: [&[&str]; 7] = [
+const LAYERS: [&[&str]; 8] = [
     &["core"],
     &["audit", "store", "gauntlet", "catalog", "sandbox"],
     &["context", "governance"],
     &["upstream"],
     &["gateway"],
-    &["admin", "console"],
+    &["admin"],
+    &["console"],
     &["portcullis"],
 ];
 

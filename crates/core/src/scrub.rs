@@ -49,6 +49,33 @@ const SECRET_KEYS: [&str; 23] = [
 ];
 const SECRET_HEADERS: [&str; 4] = ["authorization", "proxy-authorization", "cookie", "set-cookie"];
 
+/// What well-known tokens look like wherever they stand (shape 4).
+const TOKENS: [&str; 13] = [
+    r"sk-[A-Za-z0-9_-]{6,}",
+    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
+    r"gh[pousr]_[A-Za-z0-9]{6,}",
+    r"github_pat_[A-Za-z0-9_]{6,}",
+    r"glpat-[A-Za-z0-9_-]{6,}",
+    r"xox[abprs]-[A-Za-z0-9-]{6,}",
+    r"AIza[A-Za-z0-9_-]{6,}",
+    r"npm_[A-Za-z0-9]{6,}",
+    r"hf_[A-Za-z0-9]{6,}",
+    r"pypi-[A-Za-z0-9_-]{6,}",
+    r"pcl_[A-Za-z0-9_-]{6,}",
+    r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)*",
+    r"gAAAA[A-Za-z0-9_=-]{6,}",
+];
+
+/// Whether a text holds something that looks like a token by itself, or a private key.
+pub fn is_bare_token(text: &str) -> bool {
+    static BARE: LazyLock<Regex> = LazyLock::new(|| {
+        let pattern =
+            format!("(?:^|[^A-Za-z0-9_-])(?:{}|-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----)", TOKENS.join("|"));
+        Regex::new(&pattern).expect("a fixed pattern")
+    });
+    BARE.is_match(text)
+}
+
 /// Whether a field of this name holds a secret. The whole name counts: `total_tokens` holds none (ADM-63).
 pub fn is_secret_key(name: &str) -> bool {
     SECRET_KEYS.iter().chain(&SECRET_HEADERS).any(|key| key.eq_ignore_ascii_case(name))
@@ -128,28 +155,7 @@ static SHAPES: LazyLock<Vec<Shape>> = LazyLock::new(|| {
         shape(r#"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^\s"']*@"#, |found| {
             format!("{}{MASK}@", &found["scheme"])
         }),
-        shape(
-            &format!(
-                "{edge}(?:{})",
-                [
-                    r"sk-[A-Za-z0-9_-]{6,}",
-                    r"(?:AKIA|ASIA)[A-Z0-9]{16}",
-                    r"gh[pousr]_[A-Za-z0-9]{6,}",
-                    r"github_pat_[A-Za-z0-9_]{6,}",
-                    r"glpat-[A-Za-z0-9_-]{6,}",
-                    r"xox[abprs]-[A-Za-z0-9-]{6,}",
-                    r"AIza[A-Za-z0-9_-]{6,}",
-                    r"npm_[A-Za-z0-9]{6,}",
-                    r"hf_[A-Za-z0-9]{6,}",
-                    r"pypi-[A-Za-z0-9_-]{6,}",
-                    r"pcl_[A-Za-z0-9_-]{6,}",
-                    r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)*",
-                    r"gAAAA[A-Za-z0-9_=-]{6,}",
-                ]
-                .join("|")
-            ),
-            |found| format!("{}{MASK}", &found["edge"]),
-        ),
+        shape(&format!("{edge}(?:{})", TOKENS.join("|")), |found| format!("{}{MASK}", &found["edge"])),
     ]
 });
 
@@ -270,6 +276,17 @@ mod tests {
             ("redirect to x?access_token%3Dabc%26y", "redirect to x?access_token=***&y"),
         ] {
             assert_eq!(scrub(text), scrubbed, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bare_token_is_known_wherever_it_stands() {
+        // ADM-24
+        for text in ["ghp_abcdefABCDEF", "see pcl_abcdefgh.", "-----BEGIN PRIVATE KEY-----\nMII"] {
+            assert!(is_bare_token(text), "{text}");
+        }
+        for text in ["risk-free", "sk-1", "a token", "password=hunter2"] {
+            assert!(!is_bare_token(text), "{text}");
         }
     }
 

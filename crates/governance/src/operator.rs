@@ -2,7 +2,7 @@
 
 pub mod passphrase;
 
-use portcullis_core::{Actor, Timestamp};
+use portcullis_core::{Actor, LogId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::OperatorDecision;
@@ -35,12 +35,13 @@ pub struct OperatorProof {
     name: String,
     method: Method,
     separation: Separation,
+    operation: Option<(LogId, u64)>,
 }
 
 impl OperatorProof {
     /// For the operator channel, after it has authenticated its peer.
     pub fn authenticated(name: impl Into<String>, method: Method, separation: Separation) -> Self {
-        Self { name: name.into(), method, separation }
+        Self { name: name.into(), method, separation, operation: None }
     }
 
     /// The operator's name.
@@ -56,6 +57,17 @@ impl OperatorProof {
     /// Whether agents could be the same user.
     pub fn separation(&self) -> Separation {
         self.separation
+    }
+
+    /// The same operator, doing what the intent at this place of the log announced (ADM-53).
+    #[must_use]
+    pub fn during(&self, log: LogId, intent: u64) -> Self {
+        Self { operation: Some((log, intent)), ..self.clone() }
+    }
+
+    /// The record that announced what the operator is doing, if one did.
+    pub fn operation(&self) -> Option<(LogId, u64)> {
+        self.operation
     }
 
     /// A decision of this operator's.

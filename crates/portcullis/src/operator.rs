@@ -407,12 +407,7 @@ fn show(control: &Control, name: &ServerIdentity) -> Answer {
     let world = control.world();
     let entry = world.registry().server(name).ok_or_else(|| {
         let message = format!("there is no server '{name}'; `portcullis mcp list` names those there are");
-        Failure::from(ControlError {
-            code: ErrorCode::NotFound,
-            message,
-            field: None,
-            rejections: Vec::new(),
-        })
+        Failure::from(ControlError::new(ErrorCode::NotFound, message))
     })?;
     let tools = world.registry().tools().iter().filter(|tool| tool.tool.id().server() == name).map(|tool| {
         json!({

@@ -2,7 +2,7 @@
 
 use portcullis_core::{ErrorCode, Lineage, Principal, Secret, SessionId};
 use portcullis_gauntlet::{Args, Grants, screen};
-use portcullis_governance::policy::{Circumstances, Offer, Verdict};
+use portcullis_governance::policy::{Circumstances, Offer, Policy, Verdict};
 use portcullis_governance::registry::{Registry, ToolEntry};
 use portcullis_governance::request::CanonicalRequest;
 use serde::Serialize;
@@ -31,6 +31,17 @@ pub struct Explanation {
 impl Control {
     /// Explains a call of `tool`, by any of its names, with `args` and by `agent`.
     pub fn explain(&self, agent: Option<&str>, tool: &str, args: &str) -> Result<Explanation, ControlError> {
+        self.explain_under(self.world().registry().policy(), agent, tool, args)
+    }
+
+    /// The same under another policy than the one in force.
+    pub fn explain_under(
+        &self,
+        policy: &Policy,
+        agent: Option<&str>,
+        tool: &str,
+        args: &str,
+    ) -> Result<Explanation, ControlError> {
         let world = self.world();
         let entry = find(world.registry(), tool).ok_or_else(|| {
             let shown = portcullis_core::name::printable(tool);
@@ -57,7 +68,6 @@ impl Control {
             session_calls: 1,
             now: self.clock.now(),
         };
-        let policy = world.registry().policy();
         let decision = policy.decide(&request, &entry.facts, &circumstances);
         let offers = match decision.verdict() {
             Verdict::NeedsApproval => policy.offers(&decision),

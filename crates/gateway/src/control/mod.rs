@@ -172,11 +172,19 @@ pub struct ControlError {
     pub field: Option<String>,
     /// Everything that is wrong with a declaration, where that is the reason.
     pub rejections: Vec<Rejection>,
+    /// Whether the evidence could not be made durable.
+    pub(crate) blocked: bool,
 }
 
 impl ControlError {
-    pub(crate) fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), field: None, rejections: Vec::new() }
+    /// A plain refusal.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), field: None, rejections: Vec::new(), blocked: false }
+    }
+
+    /// Whether the evidence could not be made durable: nothing was changed, and the operator must look at the log.
+    pub fn is_blocked(&self) -> bool {
+        self.blocked
     }
 
     pub(crate) fn field(field: &str, message: impl Into<String>) -> Self {
@@ -191,10 +199,8 @@ impl ControlError {
 
 impl From<AuditBlocked> for ControlError {
     fn from(AuditBlocked { reason }: AuditBlocked) -> Self {
-        Self::new(
-            ErrorCode::Internal,
-            format!("evidence cannot be made durable, so nothing was changed: {reason}"),
-        )
+        let message = format!("evidence cannot be made durable, so nothing was changed: {reason}");
+        Self { blocked: true, ..Self::new(ErrorCode::Internal, message) }
     }
 }
 

@@ -1,0 +1,182 @@
+//! Approvals, and what operators are shown before they decide.
+
+use std::sync::Arc;
+
+use portcullis_core::{ApprovalId, Sha256Digest};
+use portcullis_gateway::Control;
+use portcullis_governance::approval::{Approval, Scope, State};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::AdminError;
+use crate::grant::Op;
+
+/// How much a call could do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RiskLevel {
+    /// Reads.
+    Low,
+    /// Writes what may be written twice.
+    Medium,
+    /// Writes, or cannot be classified.
+    High,
+    /// Executes.
+    Critical,
+}
+
+impl RiskLevel {
+    /// By what the tool was accepted to do, as it is presented to the operator.
+    fn of(presented: &Value) -> Self {
+        let classes: Vec<&str> =
+            presented["classes"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let is = |class: &str| classes.contains(&class);
+        let repeatable = presented["idempotency"] == "idempotent";
+        match () {
+            () if is("execute") => RiskLevel::Critical,
+            () if !classes.is_empty() && classes.iter().all(|class| *class == "read") => RiskLevel::Low,
+            () if repeatable && !is("other") => RiskLevel::Medium,
+            () => RiskLevel::High,
+        }
+    }
+}
+
+/// An approval.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ApprovalRecord {
+    /// Its id.
+    pub approval_id: String,
+    /// Where in its life it is.
+    pub status: String,
+    /// What would be called.
+    pub tool: String,
+    /// What that does to the world.
+    pub action_type: String,
+    /// How much it could do.
+    pub risk_level: RiskLevel,
+    /// Who asked for the call.
+    pub requested_by: String,
+    /// When.
+    pub requested_at: String,
+    /// Which request.
+    pub fingerprint: String,
+    /// How far it reaches, once somebody chose.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// Who decided.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decided_by: Vec<String>,
+    /// Until when it waits or holds.
+    pub expires_at: String,
+}
+
+/// An approval with exactly what must be shown before it is decided (GOV-902).
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ApprovalDetail {
+    /// The row of the list.
+    #[serde(flatten)]
+    pub approval: ApprovalRecord,
+    /// What is shown.
+    pub presented: Value,
+    /// The digest of it, which a decision repeats.
+    pub presented_sha256: String,
+    /// The scopes that can be chosen.
+    pub scopes: Vec<String>,
+}
+
+/// Approvals.
+#[derive(Debug, Clone)]
+pub struct ApprovalService {
+    control: Arc<Control>,
+}
+
+impl ApprovalService {
+    pub(crate) fn new(control: Arc<Control>) -> Self {
+        Self { control }
+    }
+
+    /// All of them, by id.
+    pub fn list(&self, state: Option<State>) -> Vec<ApprovalRecord> {
+        let mut approvals = self.control.approvals(state);
+        approvals.sort_by_key(|approval| approval.approval_id);
+        approvals.iter().map(|approval| self.record(approval)).collect()
+    }
+
+    /// One of them, with what is shown.
+    pub fn get(&self, id: ApprovalId) -> Result<ApprovalDetail, AdminError> {
+        let approval = self.control.approval(id)?;
+        let presented = self.control.presented(id)?;
+        Ok(ApprovalDetail {
+            presented,
+            presented_sha256: approval.presented_sha256.to_string(),
+            scopes: approval.offers.iter().map(|offer| offer.scope.as_str().to_owned()).collect(),
+            approval: self.record(&approval),
+        })
+    }
+
+    /// Approves one, if what the operator saw is what there is to see.
+    pub async fn approve(
+        &self,
+        op: &Op,
+        id: ApprovalId,
+        scope: Scope,
+        seen: Sha256Digest,
+        comment: Option<&str>,
+    ) -> Result<ApprovalRecord, AdminError> {
+        if self.control.approval(id)?.presented_sha256 != seen {
+            let text = "what was decided about is not what is to be decided; look at the approval again";
+            return Err(AdminError::conflict(text).with(crate::ctx! { approval_id: id }));
+        }
+        let granted = self.control.grant(op.operator(), id, scope, comment.unwrap_or(op.reason())).await?;
+        Ok(self.record(&granted))
+    }
+
+    /// Denies one.
+    pub async fn reject(
+        &self,
+        op: &Op,
+        id: ApprovalId,
+        comment: Option<&str>,
+    ) -> Result<ApprovalRecord, AdminError> {
+        let denied = self.control.deny(op.operator(), id, comment.unwrap_or(op.reason())).await?;
+        Ok(self.record(&denied))
+    }
+
+    fn record(&self, approval: &Approval) -> ApprovalRecord {
+        let presented = self.control.presented(approval.approval_id).unwrap_or(Value::Null);
+        let classes = presented["classes"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        ApprovalRecord {
+            approval_id: approval.approval_id.to_string(),
+            status: approval.state.as_str().to_owned(),
+            tool: approval.tool_id.to_string(),
+            action_type: classes.collect::<Vec<_>>().join("+"),
+            risk_level: RiskLevel::of(&presented),
+            requested_by: approval.principal.to_string(),
+            requested_at: approval.requested_at.to_string(),
+            fingerprint: super::servers::word(&approval.fingerprint),
+            scope: approval.scope.map(|scope| scope.as_str().to_owned()),
+            decided_by: approval.decisions.iter().map(|decision| decision.by.clone()).collect(),
+            expires_at: approval.expires_at.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn risk_follows_what_a_tool_was_accepted_to_do() {
+        let risk = |classes: &[&str], idempotency: &str| {
+            RiskLevel::of(&json!({"classes": classes, "idempotency": idempotency}))
+        };
+        assert_eq!(risk(&["read"], "idempotent"), RiskLevel::Low);
+        assert_eq!(risk(&["read", "write"], "idempotent"), RiskLevel::Medium);
+        assert_eq!(risk(&["write"], "unknown"), RiskLevel::High);
+        assert_eq!(risk(&["other"], "idempotent"), RiskLevel::High);
+        assert_eq!(risk(&["read", "execute"], "idempotent"), RiskLevel::Critical);
+        assert_eq!(risk(&[], ""), RiskLevel::High, "what is not known is not harmless");
+    }
+}

@@ -1,0 +1,115 @@
+//! `portcullis_approvals_*`. Approving is an admin operation: it gives authority (ADM-10).
+
+use portcullis_core::{ApprovalId, Sha256Digest};
+use portcullis_governance::approval::Scope;
+
+use crate::args::{Ident, NonBlank, Page};
+use crate::error::AdminError;
+use crate::grant::{AdminGrant, TargetId};
+use crate::registry::Module;
+use crate::reply::{Committed, Reply};
+use crate::services::{ApprovalDetail, ApprovalRecord, RiskLevel};
+use crate::tool::{admin_tool, read_tool};
+use crate::{Cx, args, words};
+
+words! {
+    pub(crate) enum Status {
+        Pending = "pending", Approved = "approved", Denied = "denied", Expired = "expired", Withdrawn = "withdrawn",
+        Consumed = "consumed", Revoked = "revoked", Invalidated = "invalidated",
+    }
+}
+
+words! {
+    pub(crate) enum Risk { Low = "low", Medium = "medium", High = "high", Critical = "critical" }
+}
+
+words! {
+    pub(crate) enum Reach { Once = "once", Session = "session", UntilVersionChange = "until-version-change" }
+}
+
+args! {
+    pub(crate) struct List {
+        status: Option<Status>, risk_level: Option<Risk>, action_type: Option<NonBlank>, tool: Option<NonBlank>, page: Page,
+    }
+}
+
+args! {
+    pub(crate) struct One { approval_id: Ident<ApprovalId> }
+}
+
+args! {
+    pub(crate) struct Approve {
+        approval_id: Ident<ApprovalId>, scope: Reach, presented_sha256: Ident<Sha256Digest>, comment: Option<NonBlank>,
+    }
+}
+
+args! {
+    pub(crate) struct Reject { approval_id: Ident<ApprovalId>, comment: Option<NonBlank> }
+}
+
+pub(super) fn module() -> Module {
+    Module {
+        name: "approvals",
+        tools: vec![
+            read_tool("approvals", "list", "List approvals.", list),
+            read_tool("approvals", "get", "Show an approval as it must be shown before deciding.", get),
+            admin_tool("approvals", "approve", "Approve a call.", approve),
+            admin_tool("approvals", "reject", "Deny a call.", reject),
+        ],
+    }
+}
+
+async fn list(cx: Cx, args: List) -> Result<Reply<Vec<ApprovalRecord>>, AdminError> {
+    let risk = args.risk_level.map(|risk| match risk {
+        Risk::Low => RiskLevel::Low,
+        Risk::Medium => RiskLevel::Medium,
+        Risk::High => RiskLevel::High,
+        Risk::Critical => RiskLevel::Critical,
+    });
+    let mut rows = cx.approvals().list(None);
+    rows.retain(|row| {
+        args.status.is_none_or(|status| row.status == status.as_str())
+            && risk.is_none_or(|risk| row.risk_level == risk)
+            && args
+                .action_type
+                .as_ref()
+                .is_none_or(|action| row.action_type.split('+').any(|a| a == action.as_str()))
+            && args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
+    });
+    Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn get(cx: Cx, args: One) -> Result<Reply<ApprovalDetail>, AdminError> {
+    Ok(Reply::ok(cx.approvals().get(args.approval_id.0)?))
+}
+
+async fn approve(cx: Cx, grant: AdminGrant, args: Approve) -> Result<Committed<ApprovalRecord>, AdminError> {
+    let (approvals, id) = (cx.approvals(), args.approval_id.0);
+    let scope = match args.scope {
+        Reach::Once => Scope::Once,
+        Reach::Session => Scope::Session,
+        Reach::UntilVersionChange => Scope::UntilVersionChange,
+    };
+    let (record, receipt) = grant
+        .commit(TargetId::new("approval", id), move |op| async move {
+            let comment = args.comment.as_ref().map(NonBlank::as_str);
+            approvals.approve(&op, id, scope, args.presented_sha256.0, comment).await
+        })
+        .await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn reject(cx: Cx, grant: AdminGrant, args: Reject) -> Result<Committed<ApprovalRecord>, AdminError> {
+    let (approvals, id) = (cx.approvals(), args.approval_id.0);
+    let (record, receipt) = grant
+        .commit(TargetId::new("approval", id), move |op| async move {
+            approvals.reject(&op, id, args.comment.as_ref().map(NonBlank::as_str)).await
+        })
+        .await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+/// A canonical identity, by itself or by its `<server>/<tool>`.
+pub(crate) fn is_tool(identity: &str, named: &str) -> bool {
+    identity == named || identity.split_once('@').is_some_and(|(short, _)| short == named)
+}

@@ -1,0 +1,22 @@
+//! The tools, one module of them per part of the gateway (admin §12).
+
+mod approvals;
+mod audit;
+mod meta;
+mod policies;
+mod servers;
+mod trust;
+
+use crate::registry::Module;
+
+/// Every module.
+pub fn modules() -> Vec<Module> {
+    vec![
+        approvals::module(),
+        audit::module(),
+        meta::module(),
+        policies::module(),
+        servers::module(),
+        trust::module(),
+    ]
+}

@@ -1,0 +1,122 @@
+//! `portcullis_policies_*`.
+
+use portcullis_governance::policy::{Bundle, PolicyFile, Preset};
+use serde_json::Value;
+
+use crate::args::{Integer, JsonObject, NonBlank, Page};
+use crate::error::AdminError;
+use crate::grant::{AdminGrant, TargetId};
+use crate::registry::Module;
+use crate::reply::{Committed, Reply};
+use crate::services::{ExplanationRecord, PolicyDetail, PolicyRecord};
+use crate::tool::{admin_tool, read_tool};
+use crate::{Cx, args, words};
+
+/// A version that has a number.
+type Version = Integer<1, 9_007_199_254_740_991>;
+
+words! {
+    pub(crate) enum Kind { Bundle = "bundle", Preset = "preset" }
+}
+
+words! {
+    pub(crate) enum PresetWord { Strict = "strict", Balanced = "balanced", Observe = "observe" }
+}
+
+args! {
+    pub(crate) struct List { kind: Option<Kind>, page: Page }
+}
+
+args! {
+    pub(crate) struct Get { version: Option<Version> }
+}
+
+args! {
+    pub(crate) struct Explain { tool: NonBlank, arguments: JsonObject, client_id: NonBlank, version: Option<Version> }
+}
+
+args! {
+    pub(crate) struct File { name: NonBlank, text: NonBlank<262144> }
+}
+
+args! {
+    pub(crate) struct BundleArg { preset: Option<PresetWord>, files: Option<Vec<File>>, settings: Option<NonBlank<262144>> }
+}
+
+args! {
+    pub(crate) struct Apply { bundle: BundleArg, expected_version: Option<Version> }
+}
+
+args! {
+    pub(crate) struct Rollback { version: Version }
+}
+
+pub(super) fn module() -> Module {
+    Module {
+        name: "approvals/policies",
+        tools: vec![
+            read_tool("policies", "list", "List policies that were in force.", list),
+            read_tool("policies", "get", "Show a policy with its texts.", get),
+            read_tool("policies", "explain", "Say what policy decides about a call.", explain),
+            admin_tool("policies", "apply", "Put a policy bundle in force.", apply),
+            admin_tool("policies", "rollback", "Put an earlier policy in force again.", rollback),
+        ],
+    }
+}
+
+async fn list(cx: Cx, args: List) -> Result<Reply<Vec<PolicyRecord>>, AdminError> {
+    let mut rows = cx.policies().list().await;
+    rows.retain(|row| args.kind.is_none_or(|kind| row.kind == kind.as_str()));
+    Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn get(cx: Cx, args: Get) -> Result<Reply<PolicyDetail>, AdminError> {
+    Ok(Reply::ok(cx.policies().get(args.version.map(number)).await?))
+}
+
+async fn explain(cx: Cx, args: Explain) -> Result<Reply<ExplanationRecord>, AdminError> {
+    let arguments = Value::Object(args.arguments.0).to_string();
+    let (client, tool) = (args.client_id.as_str(), args.tool.as_str());
+    Ok(Reply::ok(cx.policies().explain(client, tool, &arguments, args.version.map(number)).await?))
+}
+
+async fn apply(cx: Cx, grant: AdminGrant, args: Apply) -> Result<Committed<PolicyRecord>, AdminError> {
+    let policies = cx.policies();
+    let expected = args.expected_version.map(number);
+    let bundle = bundle(args.bundle);
+    let (record, receipt) = grant
+        .commit(TargetId::new("policy", "bundle"), move |op| async move {
+            policies.apply(&op, bundle, expected).await
+        })
+        .await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn rollback(cx: Cx, grant: AdminGrant, args: Rollback) -> Result<Committed<PolicyRecord>, AdminError> {
+    let (policies, version) = (cx.policies(), number(args.version));
+    let (record, receipt) = grant
+        .commit(
+            TargetId::new("policy", version),
+            move |op| async move { policies.roll_back(&op, version).await },
+        )
+        .await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+fn number(version: Version) -> u64 {
+    version.0.unsigned_abs()
+}
+
+fn bundle(args: BundleArg) -> Bundle {
+    let preset = match args.preset {
+        None | Some(PresetWord::Strict) => Preset::Strict,
+        Some(PresetWord::Balanced) => Preset::Balanced,
+        Some(PresetWord::Observe) => Preset::Observe,
+    };
+    let file = |file: File| PolicyFile { name: file.name.into(), text: file.text.into() };
+    Bundle {
+        preset,
+        files: args.files.unwrap_or_default().into_iter().map(file).collect(),
+        settings: args.settings.map(String::from).unwrap_or_default(),
+    }
+}
