@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use miette::{NamedSource, SourceSpan};
 use portcullis_audit::{KekSource, Retention, SignerSource};
+use portcullis_console::SessionLife;
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
 use portcullis_gateway::control::AuditSettings;
@@ -143,6 +144,23 @@ pub(crate) struct ApprovalsSection {
 pub(crate) struct OperatorSection {
     /// How operators prove who they are: uid, passphrase [default: uid in mode local, passphrase elsewhere].
     pub(crate) auth: Option<Vec<OperatorMethod>>,
+    /// Where the console is: an address, or `off` [default: on this machine, the port after the agents' one].
+    listen: Option<String>,
+    /// Where operators reach it, if something in front of it carries TLS.
+    url: Option<Url>,
+    /// How long a session of the console lasts with nothing done in it [default: 30m].
+    session_idle: Option<Span>,
+    /// How long it lasts altogether [default: 12h].
+    session_max: Option<Span>,
+}
+
+/// How operators reach the gateway by HTTP.
+#[derive(Debug)]
+pub(crate) struct ListenerSettings {
+    /// `None` for nowhere, `Some(None)` for wherever there is room.
+    pub(crate) listen: Option<Option<SocketAddr>>,
+    pub(crate) url: Option<Url>,
+    pub(crate) life: SessionLife,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -155,6 +173,36 @@ pub(crate) enum OperatorMethod {
 }
 
 impl OperatorSection {
+    /// Where the console is.
+    pub(crate) fn listener(&self) -> Result<ListenerSettings, Failure> {
+        let listen = match self.listen.as_deref() {
+            None => Some(None),
+            Some("off") => None,
+            Some(address) => Some(Some(address.parse::<SocketAddr>().map_err(|_| {
+                Failure::field("operator.listen", "operator.listen must be ADDRESS:PORT or off")
+            })?)),
+        };
+        let https = self.url.as_ref().is_some_and(|url| url.scheme() == "https");
+        if self.url.as_ref().is_some_and(|url| !matches!(url.scheme(), "https" | "http")) {
+            return Err(Failure::field("operator.url", "operator.url must begin with https:// or http://"));
+        }
+        if let Some(Some(address)) = listen.filter(|listen| listen.is_some_and(|at| !at.ip().is_loopback()))
+            && !https
+        {
+            let message = format!(
+                "operator.listen: {address} is not a loopback address, and passphrases must not travel in the clear; \
+                 put something that carries TLS in front of it and name it with operator.url = \"https://…\""
+            );
+            return Err(Failure::field("operator.listen", message));
+        }
+        let usual = SessionLife::default();
+        let life = SessionLife {
+            idle: self.session_idle.map_or(usual.idle, |span| span.0),
+            whole: self.session_max.map_or(usual.whole, |span| span.0),
+        };
+        Ok(ListenerSettings { listen, url: self.url.clone(), life })
+    }
+
     fn methods(&self, mode: Mode) -> Result<Vec<Method>, Failure> {
         let word = |method: &OperatorMethod| match method {
             OperatorMethod::Uid => Method::Uid,
@@ -421,6 +469,7 @@ impl Config {
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
         options.operator_methods = self.operator.methods(options.mode)?;
+        self.operator.listener()?;
         options.names = self.gateway.names;
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;
@@ -614,6 +663,22 @@ mod tests {
         assert!(Config::parse("[gateway]\nlisten = \"127.0.0.1:1\"\n", Path::new("x")).is_ok());
         let guarded = "[gateway]\nlisten = \"0.0.0.0:7411\"\n[access]\nauthentication = \"required\"\n";
         assert!(Config::parse(guarded, Path::new("x")).is_ok());
+    }
+
+    #[test]
+    fn the_console_stays_on_this_machine_unless_something_carries_tls() {
+        // GOV-104
+        let listener = |text: &str| {
+            Config::parse(&format!("[operator]\n{text}\n"), Path::new("x")).unwrap().operator.listener()
+        };
+        assert!(matches!(listener("").unwrap().listen, Some(None)));
+        assert!(listener("listen = \"off\"").unwrap().listen.is_none());
+        assert!(listener("listen = \"127.0.0.1:0\"").is_ok());
+        assert!(listener("listen = \"0.0.0.0:7412\"").unwrap_err().message.contains("operator.url"));
+        assert!(listener("listen = \"0.0.0.0:7412\"\nurl = \"http://gate.example\"").is_err());
+        assert!(listener("listen = \"0.0.0.0:7412\"\nurl = \"https://gate.example\"").is_ok());
+        assert!(listener("listen = \"7412\"").is_err());
+        assert!(listener("url = \"ftp://gate.example\"").is_err());
     }
 
     #[test]

@@ -13,6 +13,9 @@ use crate::failure::Failure;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Daemon {
     pub(crate) mcp: String,
+    /// Where operators open the console, unless it is off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(crate) console: Option<String>,
     pub(crate) pid: u32,
 }
 

@@ -11,6 +11,7 @@ mod home;
 mod identity;
 mod mcp_client;
 mod operator;
+mod operator_listener;
 mod output;
 mod receipt;
 

@@ -16,6 +16,11 @@ impl Control {
         self.book.list(state)
     }
 
+    /// Tells that approvals were asked for, decided, used or ended.
+    pub fn approval_changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.book.changes()
+    }
+
     /// One approval.
     pub fn approval(&self, id: ApprovalId) -> Result<Approval, ControlError> {
         self.book.get(id).ok_or_else(|| refused(DecisionRefused::Unknown(id)))

@@ -252,6 +252,11 @@ impl Control {
         self.world.load()
     }
 
+    /// Tells that another world is in force: servers, declarations, trust or policy changed.
+    pub fn world_changes(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.world.changes()
+    }
+
     /// The evidence.
     pub fn log(&self) -> &AuditLog {
         &self.log

@@ -71,6 +71,8 @@ impl Drop for Claim {
 pub struct Book {
     // Held for a few map operations, never across a wait. Calls that need no approval never take it.
     entries: Mutex<Entries>,
+    /// For those who show the book: told after each change, never before.
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -163,6 +165,7 @@ impl Book {
         let used_up = entry.claims == 0 && entry.approval.uses_left == 0;
         if used_up && entry.approval.state == State::Approved {
             entries.finish(id, State::Consumed);
+            self.changes.send_replace(());
         }
     }
 
@@ -227,6 +230,12 @@ impl Book {
         }
         let state = watch::Sender::new(approval.state);
         entries.approvals.insert(id, Entry { approval, claims: 0, presented: presented.into(), state });
+        self.changes.send_replace(());
+    }
+
+    /// Tells that the book has changed. What is read after that has the change in it.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// Follows an approval's state.
@@ -362,6 +371,7 @@ impl Book {
             entry.approval = decided;
             entry.state.send_replace(state);
         }
+        self.changes.send_replace(());
     }
 
     /// The approvals whose time has come, for the caller to record as expired and then [`end`](Book::end).
@@ -399,6 +409,7 @@ impl Book {
         for id in ids {
             entries.finish(*id, state);
         }
+        self.changes.send_replace(());
     }
 }
 

@@ -20,6 +20,7 @@ use crate::config::ModeWord;
 use crate::failure::Failure;
 use crate::home::{self, Daemon};
 use crate::operator;
+use crate::operator_listener::OperatorListener;
 
 /// What agents on this machine can choose by the socket they attach to.
 const MODES: [Mode; 3] = [Mode::Passthrough, Mode::Transparent, Mode::Gateway];
@@ -40,6 +41,9 @@ pub(super) async fn run(context: &Context<'_>, args: &ServeArgs) -> Result<ExitC
             .map_err(|error| Failure::field("ready-file", format!("{}: {error}", file.display())))?;
     }
     context.output.say(format!("portcullis is ready for agents at {}", service.daemon.mcp));
+    if let Some(console) = &service.daemon.console {
+        context.output.say(format!("and for operators at {console}"));
+    }
     service.until_stopped().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -49,6 +53,7 @@ pub(super) struct Service {
     pub(super) gateway: Gateway,
     pub(super) daemon: Daemon,
     http: JoinHandle<()>,
+    console: Option<JoinHandle<()>>,
     home: std::path::PathBuf,
 }
 
@@ -76,6 +81,8 @@ impl Service {
             ))
         })?;
         let address = listener.local_addr().map_err(|error| Failure::unavailable(error.to_string()))?;
+        let operators = OperatorListener::bind(&context.config.operator, address, &context.home).await?;
+        let console = operators.as_ref().map(OperatorListener::url);
         let gateway = Gateway::start(options).await?;
         let stop = gateway.stopping();
         let failed = |error: std::io::Error| {
@@ -93,10 +100,11 @@ impl Service {
         let limits =
             HttpLimits { origins: config.gateway.allowed_origins.clone(), hosts, ..HttpLimits::default() };
         let http = tokio::spawn(gateway.edge.clone().serve_http(listener, limits, stop));
-        let daemon = Daemon { mcp: format!("http://{address}/mcp"), pid: std::process::id() };
+        let serving = operators.map(|listener| listener.serve(gateway.control.clone(), gateway.stopping()));
+        let daemon = Daemon { mcp: format!("http://{address}/mcp"), console, pid: std::process::id() };
         write_whole(&home::daemon_file(&context.home), &serde_json::to_string(&daemon).unwrap_or_default())
             .map_err(failed)?;
-        Ok(Self { gateway, daemon, http, home: context.home.clone() })
+        Ok(Self { gateway, daemon, http, console: serving, home: context.home.clone() })
     }
 
     /// Serves until SIGINT or SIGTERM, then ends in order; a second signal ends at once.
@@ -112,6 +120,9 @@ impl Service {
     pub(super) async fn stop(self) {
         self.gateway.begin_stop();
         let _ = self.http.await;
+        if let Some(console) = self.console {
+            let _ = console.await;
+        }
         let _ = std::fs::remove_file(home::daemon_file(&self.home));
         let _ = std::fs::remove_file(home::agent_socket(&self.home));
         for mode in MODES {

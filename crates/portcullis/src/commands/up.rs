@@ -47,7 +47,7 @@ pub(super) async fn run(context: &Context<'_>, args: &UpArgs) -> Result<ExitCode
             return ended.map(|()| ExitCode::SUCCESS);
         }
     }
-    output.say(how_to_connect(context, &service.daemon.mcp));
+    output.say(how_to_connect(context, &service.daemon.mcp, service.daemon.console.as_deref()));
     service.until_stopped().await;
     output.say("stopped; the evidence is complete");
     Ok(ExitCode::SUCCESS)
@@ -184,7 +184,7 @@ fn indent(text: &str) -> String {
     text.lines().map(|line| format!("    {}", crate::output::visible(line))).collect::<Vec<_>>().join("\n")
 }
 
-fn how_to_connect(context: &Context<'_>, mcp: &str) -> String {
+fn how_to_connect(context: &Context<'_>, mcp: &str, console: Option<&str>) -> String {
     let output = context.output;
     let home = if std::env::var_os("PORTCULLIS_HOME").is_some() || context.home.ends_with(".portcullis") {
         String::new()
@@ -192,10 +192,17 @@ fn how_to_connect(context: &Context<'_>, mcp: &str) -> String {
         format!(" --home {}", context.home.display())
     };
     let json_config: Value = json!({"mcpServers": {"portcullis": {"type": "http", "url": mcp}}});
+    let browser = match console {
+        Some(console) => format!(
+            "\n\n{}\n  {console}\n  portcullis{home} operator enrol YOUR-NAME   once, to have a passphrase to log in with",
+            output.bold("Decide in the browser")
+        ),
+        None => String::new(),
+    };
     format!(
         "\n{}\n  claude mcp add --transport http portcullis {mcp}\n  or in a client's configuration: {json_config}\n\n{}\n  \
          portcullis{home} approve list                 what waits for you\n  portcullis{home} approve grant ID --reason …  let it pass\n  \
-         portcullis{home} call {TOOL} '{{\"query\": \"gate\"}}'\n  portcullis{home} audit verify                 check the evidence\n\n\
+         portcullis{home} call {TOOL} '{{\"query\": \"gate\"}}'\n  portcullis{home} audit verify                 check the evidence{browser}\n\n\
          Ctrl-C stops the gateway.",
         output.bold("Point an agent at it"),
         output.bold("In another terminal"),

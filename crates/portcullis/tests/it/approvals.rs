@@ -46,7 +46,7 @@ fn answer(output: &Output) -> (i32, Value) {
     (output.status.code().unwrap(), document)
 }
 
-fn enrol(home: &Home, name: &str, passphrase: &str) {
+pub(crate) fn enrol(home: &Home, name: &str, passphrase: &str) {
     let output =
         with_passphrases(home, &["operator", "enrol", name, "--new-passphrase-fd", "4"], "", passphrase);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));

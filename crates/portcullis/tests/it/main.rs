@@ -6,6 +6,7 @@ mod approvals;
 mod audit;
 mod commands;
 mod confined;
+mod console;
 mod context;
 mod crash;
 mod denial;

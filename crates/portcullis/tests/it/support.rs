@@ -108,13 +108,15 @@ impl Home {
             command.env("PORTCULLIS_FAILPOINTS", failpoints);
         }
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut daemon = Daemon { child, address: String::new() };
+        let mut daemon = Daemon { child, address: String::new(), console: String::new() };
         let text = eventually("the gateway to be ready", || {
             assert!(daemon.child.try_wait().unwrap().is_none(), "the gateway ended: {}", daemon.stderr());
             fs::read_to_string(&ready).ok()
         });
-        let url = serde_json::from_str::<Value>(&text).unwrap()["mcp"].as_str().unwrap().to_owned();
+        let ready: Value = serde_json::from_str(&text).unwrap();
+        let url = ready["mcp"].as_str().unwrap();
         daemon.address = url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        daemon.console = ready["console"].as_str().unwrap_or_default().to_owned();
         daemon
     }
 
@@ -152,6 +154,8 @@ impl Home {
 pub(crate) struct Daemon {
     pub(crate) child: Child,
     pub(crate) address: String,
+    /// Where operators open the console; empty if it is off.
+    pub(crate) console: String,
 }
 
 impl Daemon {
@@ -175,7 +179,7 @@ impl Daemon {
         eventually("the gateway to die", || self.child.try_wait().unwrap());
     }
 
-    /// One HTTP request; status, headers and body.
+    /// One HTTP request to where agents are; status, headers and body.
     pub(crate) fn http(
         &self,
         method: &str,
@@ -183,18 +187,7 @@ impl Daemon {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Option<Reply> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(PATIENCE)).ok()?;
-        let mut head =
-            format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            head += &format!("Host: {}\r\n", self.address);
-        }
-        for (name, value) in headers {
-            head += &format!("{name}: {value}\r\n");
-        }
-        stream.write_all(format!("{head}\r\n{body}").as_bytes()).ok()?;
-        Reply::read(stream)
+        exchange(&self.address, method, path, headers, body)
     }
 
     pub(crate) fn post(&self, headers: &[(&str, &str)], body: &Value) -> Option<Reply> {
@@ -233,6 +226,28 @@ impl Daemon {
             call.join().unwrap()
         })
     }
+}
+
+/// One HTTP request; status, headers and body.
+pub(crate) fn exchange(
+    address: &str,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Option<Reply> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        head += &format!("Host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all(format!("{head}\r\n{body}").as_bytes()).ok()?;
+    Reply::read(stream)
 }
 
 impl Drop for Daemon {

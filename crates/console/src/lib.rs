@@ -1,0 +1,99 @@
+//! The web console: where operators see what waits for them and decide it, in the browser.
+//!
+//! Pages come from the server, whole; a page works without any script. With scripts, pages follow what happens and
+//! keys do what the mouse does. There is no second tool chain: templates are compiled into the binary, and so are the
+//! style sheet and two scripts, one of them [htmx](https://htmx.org) 4.0.0.
+//!
+//! | module | the idea |
+//! |---|---|
+//! | `session` | who is logged in: cookie, idle and absolute end, a token that forms carry |
+//! | `guard` | what is refused before anything is looked at, and the headers of every answer |
+//! | `admission` | extractors: an operator who is logged in, a form that its session wrote |
+//! | `login` | how a session begins and ends |
+//! | `live` | what changed, told to open pages |
+//! | `assets` | files inside the binary |
+//!
+//! # Invariants
+//! - Nothing is shown and nothing done without a session, but for the login page and its style sheet.
+//! - A template never marks text as safe: whatever a server or an agent wrote is text.
+//! - No page has a script or a style in its markup; the policy in its headers forbids both.
+
+mod admission;
+mod assets;
+mod guard;
+mod live;
+mod login;
+mod page;
+mod session;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::get;
+use portcullis_gateway::Control;
+use tokio::sync::watch;
+use url::Url;
+
+pub use session::SessionLife;
+
+use guard::Place;
+use live::Live;
+use session::Sessions;
+
+/// Largest form: a policy bundle fits.
+const MAX_BODY: usize = 1 << 20;
+
+/// How the console is set up.
+#[derive(Debug, Clone)]
+pub struct ConsoleOptions {
+    /// Where it listens.
+    pub local: SocketAddr,
+    /// Where operators reach it, if something stands in front of it that carries TLS.
+    pub url: Option<Url>,
+    /// How long sessions last.
+    pub life: SessionLife,
+    /// The command that enrols an operator of this gateway, for who finds that there is none.
+    pub enrol: String,
+}
+
+/// The console of one gateway.
+#[derive(Debug)]
+pub struct Console {
+    control: Arc<Control>,
+    place: Place,
+    sessions: Sessions,
+    live: Live,
+    enrol: String,
+    stop: watch::Receiver<bool>,
+}
+
+impl Console {
+    /// A console of `control`. Streams end when `stop` turns true, so that stopping waits for no browser.
+    pub fn new(control: Arc<Control>, options: ConsoleOptions, stop: watch::Receiver<bool>) -> Arc<Self> {
+        let live = Live::follow(&control, stop.clone());
+        let sessions = Sessions::new(options.life);
+        let place = Place::new(options.local, options.url.as_ref());
+        Arc::new(Self { control, place, sessions, live, enrol: options.enrol, stop })
+    }
+
+    /// Everything it answers.
+    pub fn router(self: &Arc<Self>) -> Router {
+        Router::new()
+            .route("/", get(page::home))
+            .route("/login", get(login::page).post(login::begin))
+            .route("/logout", axum::routing::post(login::end))
+            .route("/events", get(live::events))
+            .route("/assets/{name}", get(assets::serve))
+            .fallback(page::not_found)
+            .layer(DefaultBodyLimit::max(MAX_BODY))
+            .layer(axum::middleware::from_fn_with_state(self.clone(), guard::guard))
+            .with_state(self.clone())
+    }
+
+    /// Where operators open it.
+    pub fn url(&self) -> &str {
+        self.place.origin()
+    }
+}

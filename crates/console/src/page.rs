@@ -1,0 +1,82 @@
+//! What all pages have in common.
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use axum::http::{StatusCode, Uri};
+use axum::response::{Html, IntoResponse as _, Response};
+
+use crate::admission::LoggedIn;
+use crate::assets;
+use crate::session::Session;
+
+/// What surrounds a page: who is logged in, and where in the console this is.
+#[derive(Debug, Clone)]
+pub(crate) struct Frame {
+    pub(crate) operator: String,
+    pub(crate) csrf: String,
+    /// The entry of the menu that this page belongs to.
+    pub(crate) here: &'static str,
+    pub(crate) version: &'static str,
+}
+
+impl Frame {
+    pub(crate) fn of(session: &Session, here: &'static str) -> Self {
+        let operator = session.operator.name().to_owned();
+        Self { operator, csrf: session.csrf().to_owned(), here, version: assets_version() }
+    }
+
+    /// The menu: path, word, and whether this is it.
+    pub(crate) fn menu(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> + '_ {
+        MENU.into_iter().map(|(path, word)| (path, word, path == self.here))
+    }
+}
+
+const MENU: [(&str, &str); 1] = [("/", "Home")];
+
+/// A page that says one thing.
+#[derive(Template)]
+#[template(path = "message.html")]
+pub(crate) struct Message {
+    frame: Frame,
+    title: String,
+    text: String,
+}
+
+impl Message {
+    pub(crate) fn new(frame: Frame, title: &str, text: &str) -> Self {
+        Self { frame, title: title.to_owned(), text: text.to_owned() }
+    }
+
+    pub(crate) fn with(&self, status: StatusCode) -> Response {
+        (status, rendered(self)).into_response()
+    }
+}
+
+/// The first page.
+pub(crate) async fn home(LoggedIn(session): LoggedIn) -> Response {
+    rendered(&Message::new(Frame::of(&session, "/"), "Portcullis", "You are logged in."))
+}
+
+/// Whatever there is no page for.
+pub(crate) async fn not_found(LoggedIn(session): LoggedIn, uri: Uri) -> Response {
+    let text = format!("There is no page at {}.", uri.path());
+    Message::new(Frame::of(&session, ""), "Not here", &text).with(StatusCode::NOT_FOUND)
+}
+
+/// A template as an answer.
+pub(crate) fn rendered(template: &impl Template) -> Response {
+    match template.render() {
+        Ok(text) => Html(text).into_response(),
+        Err(error) => {
+            tracing::error!(%error, "a page could not be written");
+            (StatusCode::INTERNAL_SERVER_ERROR, "the page could not be written").into_response()
+        }
+    }
+}
+
+/// Part of the address of every asset, so that a new binary's are fetched anew.
+pub(crate) fn assets_version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(assets::version);
+    &VERSION
+}

@@ -1,0 +1,82 @@
+//! What operators reach by HTTP: the console (GOV-104). Agents have a listener of their own, where none of this is.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use portcullis_console::{Console, ConsoleOptions};
+use portcullis_gateway::Control;
+use portcullis_gateway::control::told_to_stop;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::config::OperatorSection;
+use crate::failure::Failure;
+
+/// Bound, and not serving yet: agents are told its address before the gateway starts.
+pub(crate) struct OperatorListener {
+    listener: TcpListener,
+    options: ConsoleOptions,
+}
+
+impl OperatorListener {
+    /// Listens where the configuration says. Where it says nothing, on the port after the agents' one, or on any if
+    /// that is taken; `None` where it says `off`.
+    pub(crate) async fn bind(
+        section: &OperatorSection,
+        agents: SocketAddr,
+        home: &Path,
+    ) -> Result<Option<Self>, Failure> {
+        let settings = section.listener()?;
+        let listener = match settings.listen {
+            None => return Ok(None),
+            Some(Some(address)) => TcpListener::bind(address).await.map_err(|error| {
+                let message = format!("operator.listen: cannot listen on {address}: {error}");
+                Failure::field("operator.listen", message)
+            })?,
+            Some(None) => beside(agents).await?,
+        };
+        let local = listener.local_addr().map_err(|error| Failure::unavailable(error.to_string()))?;
+        let options =
+            ConsoleOptions { local, url: settings.url, life: settings.life, enrol: enrol_command(home) };
+        Ok(Some(Self { listener, options }))
+    }
+
+    /// Where operators open the console.
+    pub(crate) fn url(&self) -> String {
+        match &self.options.url {
+            Some(url) => url.origin().ascii_serialization(),
+            None => format!("http://{}", self.options.local),
+        }
+    }
+
+    /// Serves until told to stop.
+    pub(crate) fn serve(self, control: Arc<Control>, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+        let router = Console::new(control, self.options, stop.clone()).router();
+        tokio::spawn(async move {
+            let stopped = async move { told_to_stop(&mut stop).await };
+            if let Err(error) = axum::serve(self.listener, router).with_graceful_shutdown(stopped).await {
+                tracing::error!(%error, "the operator listener ended");
+            }
+        })
+    }
+}
+
+/// Next to what agents were given, so that the address is the same at every start as long as it can be.
+async fn beside(agents: SocketAddr) -> Result<TcpListener, Failure> {
+    let wanted = agents.port().checked_add(1).filter(|_| agents.port() != 0).unwrap_or(0);
+    if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, wanted)).await {
+        return Ok(listener);
+    }
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .map_err(|error| Failure::unavailable(format!("cannot listen for operators: {error}")))
+}
+
+/// What to run where nobody is enrolled.
+fn enrol_command(home: &Path) -> String {
+    let usual = std::env::home_dir().is_some_and(|user| user.join(".portcullis") == home);
+    let place = if usual { String::new() } else { format!(" --home {}", home.display()) };
+    format!("portcullis{place} operator enrol YOUR-NAME")
+}
