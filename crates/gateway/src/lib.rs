@@ -45,6 +45,7 @@ pub mod replay;
 pub mod result;
 mod sealed;
 pub mod shaping;
+pub mod surface;
 pub mod target;
 mod upstream_said;
 pub mod upstreams;

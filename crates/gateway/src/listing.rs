@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::edge::Era;
 use crate::result::{Members, member, write_members};
 use crate::sealed::Seal;
+use crate::surface::offered::Offered;
 use crate::world::World;
 
 /// How long a modern client may keep a list.
@@ -36,10 +37,9 @@ pub(crate) struct List {
 pub(crate) struct UnknownCursor;
 
 impl List {
-    /// `tools/list`, sorted by server and declared order, the gateway's own last.
-    pub(crate) fn tools(registry: &Registry, gauntlet: &Gauntlet, era: Era, own: &[&str]) -> Self {
-        let tools = registry.tools().iter().map(|entry| named(entry, gauntlet, era, "name"));
-        Self::new("tools", tools.chain(own.iter().map(|definition| definition.as_bytes().to_vec())))
+    /// `tools/list`: what the surface made of the definitions.
+    pub(crate) fn offered(tools: &[Offered]) -> Self {
+        Self::new("tools", tools.iter().map(|tool| tool.text().into_bytes()))
     }
 
     /// `tools/list` of a mode that does not list definitions.
@@ -171,6 +171,11 @@ pub(crate) fn outcomes(world: &World) -> Map<String, Value> {
             (name.to_string(), outcome)
         })
         .collect()
+}
+
+/// A tool's definition as it is before the surface makes it fit.
+pub(crate) fn tool_definition(entry: &ToolEntry, gauntlet: &Gauntlet, era: Era) -> Vec<u8> {
+    named(entry, gauntlet, era, "name")
 }
 
 /// A definition under the name agents use, which `member` holds.

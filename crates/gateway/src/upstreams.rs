@@ -5,6 +5,7 @@
 //! caught before the model hears of it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
 use portcullis_core::error::Fault;
@@ -20,6 +21,8 @@ pub struct Upstream {
     verified: ArcSwapOption<Live>,
     /// What it listed when it was last found to be something else, for who has to decide about it.
     drifted: ArcSwapOption<LiveSurface>,
+    /// Whether its instructions are not those that were accepted (SURF-14).
+    says_other_things: AtomicBool,
     verifying: tokio::sync::Mutex<()>,
     turns: Arc<tokio::sync::Mutex<()>>,
 }
@@ -69,6 +72,7 @@ impl Upstream {
             connection,
             verified: ArcSwapOption::empty(),
             drifted: ArcSwapOption::empty(),
+            says_other_things: AtomicBool::new(false),
             verifying: tokio::sync::Mutex::default(),
             turns: Arc::default(),
         }
@@ -110,8 +114,15 @@ impl Upstream {
         self.drifted.load_full()
     }
 
+    /// Whether its instructions were others when it was last looked at.
+    pub(crate) fn says_other_things(&self) -> bool {
+        self.says_other_things.load(Ordering::Acquire)
+    }
+
     fn check(&self, entry: &ServerEntry, live: LiveSurface) -> Result<(), NotUsable> {
         let checked = check(entry, &live);
+        let changed = live.instructions != entry.declaration.live().instructions;
+        self.says_other_things.store(changed, Ordering::Release);
         self.drifted.store(checked.is_err().then(|| Arc::new(live)));
         checked
     }
@@ -145,6 +156,7 @@ pub fn surface(snapshot: &Snapshot) -> Result<LiveSurface, NotUsable> {
         templates: read(&snapshot.templates, "uriTemplate").map_err(malformed)?,
         prompts: read(&snapshot.prompts, "name").map_err(malformed)?,
         completions: snapshot.greeting.completes(),
+        instructions: snapshot.greeting.instructions.clone(),
     })
 }
 

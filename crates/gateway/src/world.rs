@@ -5,14 +5,19 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use portcullis_catalog::CatalogSnapshot;
-use portcullis_core::ServerIdentity;
+use portcullis_core::{ServerIdentity, Sha256Digest};
 use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::registry::{ActiveRegistry, Registry};
 use tokio::sync::watch;
 
 use crate::edge::Era;
 use crate::exposure::Shelf;
-use crate::listing::List;
+use crate::exposure::definitions::stand_ins;
+use crate::listing::{self, List};
+use crate::surface::SurfaceOptions;
+use crate::surface::offered::Offered;
+use crate::surface::profile::Profile;
+use crate::surface::published::{self, Lists, Press, Published};
 use crate::upstreams::Upstream;
 
 /// Everything a call needs, consistent with itself.
@@ -20,8 +25,10 @@ use crate::upstreams::Upstream;
 pub struct World {
     registry: Arc<Registry>,
     upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
-    legacy_tools: List,
-    modern_tools: List,
+    gauntlet: Arc<Gauntlet>,
+    own: Vec<&'static str>,
+    press: Arc<Press>,
+    published: Lists,
     resources: List,
     templates: List,
     prompts: List,
@@ -30,31 +37,60 @@ pub struct World {
 }
 
 impl World {
-    /// Builds a world. Lists are rendered here, once, and not per request; `own` tools are the gateway's.
+    /// Builds a world. Lists are rendered once, and not per request; `own` tools are the gateway's.
     pub(crate) fn new(
         registry: Arc<Registry>,
         upstreams: HashMap<ServerIdentity, Arc<Upstream>>,
-        gauntlet: &Gauntlet,
-        own: &[&str],
+        gauntlet: Arc<Gauntlet>,
+        own: Vec<&'static str>,
         shelf: Arc<Shelf>,
+        press: Arc<Press>,
     ) -> Self {
-        // What a tool's structured results may be differs between the eras (GNT-P3).
-        let legacy_tools = List::tools(&registry, gauntlet, Era::Legacy, own);
-        let modern_tools = List::tools(&registry, gauntlet, Era::Modern, own);
-        let (prompts, templates) = (List::prompts(&registry, gauntlet), List::templates(&registry, gauntlet));
-        let resources = List::resources(&registry, gauntlet);
-        let catalogue = OnceLock::new();
+        let (prompts, templates) =
+            (List::prompts(&registry, &gauntlet), List::templates(&registry, &gauntlet));
+        let resources = List::resources(&registry, &gauntlet);
         Self {
             registry,
             upstreams,
-            legacy_tools,
-            modern_tools,
+            gauntlet,
+            own,
+            press,
+            published: Lists::default(),
             resources,
             templates,
             prompts,
             shelf,
-            catalogue,
+            catalogue: OnceLock::new(),
         }
+    }
+
+    /// How surfaces are made.
+    pub(crate) fn surface_options(&self) -> &SurfaceOptions {
+        self.press.options()
+    }
+
+    /// The list of whole definitions that a client of a profile gets, made when it is first asked for. What a tool's
+    /// structured results may be differs between the eras (GNT-P3).
+    pub(crate) fn published(&self, era: Era, profile: &Profile) -> Arc<Published> {
+        self.published.get(era, &profile.name, || {
+            let tools = self.offered(era);
+            let servers = (self.registry.servers().count(), self.has_records());
+            self.press.publish(tools, era, profile, servers, stand_ins())
+        })
+    }
+
+    /// Every definition as accepted and cleaned, before it is made to fit.
+    pub(crate) fn offered(&self, era: Era) -> Vec<Offered> {
+        published::offered(
+            &self.registry,
+            |entry| listing::tool_definition(entry, &self.gauntlet, era),
+            &self.own,
+        )
+    }
+
+    /// Whether a records server is among the servers.
+    pub(crate) fn has_records(&self) -> bool {
+        false
     }
 
     /// What can be found, built when it is first asked for.
@@ -76,26 +112,40 @@ impl World {
         self.upstreams.get(server)
     }
 
-    /// What a list method lists, rendered; `None` if it is not one.
-    pub(crate) fn list(&self, method: &str, era: Era) -> Option<&List> {
-        Some(match (method, era) {
-            ("tools/list", Era::Legacy) => &self.legacy_tools,
-            ("tools/list", Era::Modern) => &self.modern_tools,
-            ("resources/list", _) => &self.resources,
-            ("resources/templates/list", _) => &self.templates,
-            ("prompts/list", _) => &self.prompts,
+    /// What a list method other than `tools/list` lists, rendered; `None` if it is not one.
+    pub(crate) fn list(&self, method: &str) -> Option<&List> {
+        Some(match method {
+            "resources/list" => &self.resources,
+            "resources/templates/list" => &self.templates,
+            "prompts/list" => &self.prompts,
             _ => return None,
         })
+    }
+
+    /// Changes when what a list method lists does.
+    pub(crate) fn list_digest(&self, method: &str, era: Era) -> Option<Sha256Digest> {
+        if method == "tools/list" {
+            let profile = self.surface_options().profile("");
+            return Some(self.published(era, profile).list.digest());
+        }
+        Some(self.list(method)?.digest())
     }
 }
 
 impl World {
-    /// Builds the catalogue before anybody asks for it, and not on a thread that answers requests (CAT-50).
+    /// Builds what will be asked for first, and not on a thread that answers requests (CAT-50, SURF-3).
     fn prepare(self: Arc<Self>) {
         let mode = self.shelf.options().choose("", self.registry.tools().len());
-        if mode != crate::exposure::Mode::Passthrough {
-            std::thread::spawn(move || drop(self.catalogue().clone()));
-        }
+        std::thread::spawn(move || {
+            if mode == crate::exposure::Mode::Passthrough {
+                let profile = self.surface_options().profile("");
+                for era in [Era::Legacy, Era::Modern] {
+                    self.published(era, profile);
+                }
+            } else {
+                drop(self.catalogue().clone());
+            }
+        });
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::connect::client::Client;
+use crate::commands::footprint::{FootprintArgs, LintArgs, SurfaceCommand};
 
 /// The governed gateway for MCP.
 #[derive(Debug, Parser)]
@@ -89,6 +90,13 @@ pub(crate) enum Command {
     /// Search what agents can find, see what is odd about it, and what servers changed
     #[command(subcommand)]
     Catalog(CatalogCommand),
+    /// Measure what clients read before they call anything: bytes and tokens, by tool and server, against a budget
+    Footprint(FootprintArgs),
+    /// Find what is wrong with tool descriptions
+    Lint(LintArgs),
+    /// See what is published differently from what was accepted
+    #[command(subcommand)]
+    Surface(SurfaceCommand),
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),

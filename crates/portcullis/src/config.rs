@@ -30,9 +30,11 @@ use exposure::{BrowseSection, CatalogSection, ExposureSection, SearchSection};
 
 mod calls;
 mod results;
+mod surface;
 
 use calls::CallsSection;
 use results::{ArtifactsSection, EnvelopeSection, FirewallSection, RedactionSection};
+use surface::SurfaceSection;
 
 /// Where agents connect unless told otherwise.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
@@ -56,6 +58,7 @@ pub(crate) struct Config {
     pub(crate) artifacts: ArtifactsSection,
     pub(crate) calls: CallsSection,
     pub(crate) exposure: ExposureSection,
+    pub(crate) surface: SurfaceSection,
     catalog: CatalogSection,
     search: SearchSection,
     browse: BrowseSection,
@@ -474,6 +477,7 @@ impl Config {
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.access = self.access.options()?;
         options.exposure = self.exposure_options(file)?;
+        options.surface = self.surface.options()?;
         options.gauntlet = self.gauntlet.config()?;
         options.gauntlet.redact = self.redaction.redactor()?;
         options.unredacted = self.redaction.waived()?;

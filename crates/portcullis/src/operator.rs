@@ -57,6 +57,7 @@ pub(crate) enum Request {
     CatalogRefresh,
     CatalogSnapshot { server: Option<String>, live: bool },
     PolicyShow { version: Option<u64> },
+    SurfaceParts { mode: Option<portcullis_gateway::exposure::Mode> },
     PolicyApply { bundle: Bundle, reason: String },
     PolicyRollback { version: Option<u64>, reason: String },
     PolicyExplain { tool: String, args: String, agent: Option<String> },
@@ -94,6 +95,7 @@ impl Request {
                 | Request::TrustList { .. }
                 | Request::TrustShow { .. }
                 | Request::TrustVerify
+                | Request::SurfaceParts { .. }
                 | Request::PolicyShow { .. }
                 | Request::PolicyExplain { .. }
                 | Request::KeyList
@@ -342,6 +344,7 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
             let only = only.as_deref().map(server).transpose()?;
             json!(control.capabilities(only.as_ref(), *live).await?)
         }
+        Request::SurfaceParts { mode } => json!(control.surface_parts(*mode)),
         Request::PolicyShow { version } => policy(control, *version).await?,
         Request::PolicyApply { bundle, reason } => {
             json!(control.apply_policy(operator, bundle.clone(), reason).await?)

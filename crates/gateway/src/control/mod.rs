@@ -15,6 +15,7 @@ mod reacceptance;
 mod registration;
 mod replay;
 mod start;
+mod surface;
 mod trust;
 mod watch;
 
@@ -39,6 +40,8 @@ use crate::access::agent_keys::AgentKeys;
 use crate::controls::CallOptions;
 use crate::exposure::{ExposureOptions, Shelf};
 use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
+use crate::surface::SurfaceOptions;
+use crate::surface::published::Press;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
@@ -51,6 +54,7 @@ pub use registration::{Registration, Target, TestReport};
 pub use replay::Replayed;
 pub(crate) use replay::output_schema_sha256;
 pub use start::Gateway;
+pub use surface::{SurfaceParts, ToolPart};
 
 /// How a gateway is set up.
 #[derive(Debug, Clone)]
@@ -87,6 +91,8 @@ pub struct GatewayOptions {
     pub names: Names,
     /// How much of it they see at once.
     pub exposure: ExposureOptions,
+    /// How lists and instructions are made to fit.
+    pub surface: SurfaceOptions,
     /// Certificate authorities of servers besides the machine's own.
     pub authorities: Option<PathBuf>,
     /// How agents prove who they are over HTTP.
@@ -137,6 +143,7 @@ impl GatewayOptions {
             calls: CallOptions::default(),
             names: Names::default(),
             exposure: ExposureOptions::default(),
+            surface: SurfaceOptions::default(),
             authorities: None,
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -236,13 +243,15 @@ struct State {
     views: bool,
     trust: Arc<trust::TrustBook>,
     shelf: Arc<Shelf>,
+    press: Arc<Press>,
 }
 
 impl State {
     fn world(&self) -> World {
         let registry = Registry::named(self.trusted_entries(), self.policy.clone(), self.names);
-        let own: &[&str] = if self.views { &[TOOL_VIEW_DEFINITION] } else { &[] };
-        World::new(Arc::new(registry), self.upstreams.clone(), &self.gauntlet, own, self.shelf.clone())
+        let own = if self.views { vec![TOOL_VIEW_DEFINITION] } else { Vec::new() };
+        let (upstreams, gauntlet) = (self.upstreams.clone(), self.gauntlet.clone());
+        World::new(Arc::new(registry), upstreams, gauntlet, own, self.shelf.clone(), self.press.clone())
     }
 }
 

@@ -28,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use super::operators::Operators;
 use super::policy::{self, Activation};
+use super::surface;
 use super::trust::TrustBook;
 use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
@@ -41,6 +42,7 @@ use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
 use crate::replay::Replaying;
 use crate::shaping::Shaping;
+use crate::surface::published::Press;
 use crate::upstreams::Upstream;
 use crate::world::WorldCell;
 
@@ -93,9 +95,10 @@ impl Gateway {
         let (names, checks) = (options.names, gauntlet.clone());
         let trust = Arc::new(TrustBook::open(&options.home, &log, about_trust)?);
         let shelf = Arc::new(Shelf::new(options.exposure.clone(), gauntlet.clone()));
-        let mut state =
-            restore_servers(&store, (policy, activations), (names, checks, trust, shelf), &log, &settings)
-                .await?;
+        let press = Arc::new(Press::new(options.surface.clone()));
+        let parts = (names, checks, trust, shelf, press);
+        let mut state = restore_servers(&store, (policy, activations), parts, &log, &settings).await?;
+        surface::check_servers(&options.surface, state.entries.keys())?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -167,6 +170,7 @@ impl Gateway {
         });
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(shaping.sweep(stopped.clone()));
+        tokio::spawn(control.clone().follow_surface(stopped.clone()));
         let watcher = tokio::spawn(control.clone().watch(reported, stopped));
         Ok(Gateway { control, edge, projector, watcher, stop })
     }
@@ -337,7 +341,7 @@ async fn restore_operators(store: &Store, home: &Path) -> Result<Operators, Cont
 async fn restore_servers(
     store: &Store,
     (policy, activations): (Arc<Policy>, Vec<Activation>),
-    (names, gauntlet, trust, shelf): (Names, Arc<Gauntlet>, Arc<TrustBook>, Arc<Shelf>),
+    (names, gauntlet, trust, shelf, press): (Names, Arc<Gauntlet>, Arc<TrustBook>, Arc<Shelf>, Arc<Press>),
     log: &AuditLog,
     settings: &Settings,
 ) -> Result<State, ControlError> {
@@ -353,6 +357,7 @@ async fn restore_servers(
         views: false,
         trust,
         shelf,
+        press,
     };
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {

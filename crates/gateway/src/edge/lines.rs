@@ -33,7 +33,7 @@ pub(crate) struct Lines {
 /// What a request is.
 enum Recognised {
     /// Opens a legacy conversation.
-    Initialize(Revision, Mode),
+    Initialize(Revision, Sender, Mode),
     /// Part of one, or a modern one.
     Request(Sender),
 }
@@ -96,8 +96,8 @@ impl Lines {
                         }
                         None => Answer::id_in_use(),
                     },
-                    Ok(Recognised::Initialize(revision, mode)) => {
-                        Answer::Result(edge.initialize(revision, mode))
+                    Ok(Recognised::Initialize(revision, sender, mode)) => {
+                        Answer::Result(edge.initialize(revision, &sender, mode))
                     }
                     Err(answer) => answer,
                 };
@@ -155,8 +155,8 @@ impl Lines {
             let conversation = edge.sessions.open_unlisted(&self.principal, &client, revision, abilities);
             let opened = Sender::new(conversation).showing(self.mode);
             let mode = edge.mode(&opened);
-            self.sender = Some(opened);
-            return Ok(Recognised::Initialize(revision, mode));
+            self.sender = Some(opened.clone());
+            return Ok(Recognised::Initialize(revision, opened, mode));
         }
         if let Some(version) = version {
             if version != MODERN.as_str() {

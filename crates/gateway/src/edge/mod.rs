@@ -20,6 +20,7 @@ mod rounds;
 pub mod sessions;
 mod stand_in;
 pub mod stdio;
+pub(crate) mod told;
 mod viewing;
 
 use std::sync::Arc;
@@ -60,10 +61,6 @@ pub(crate) use params::Params;
 use questions::{Abilities, Asker};
 pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
 use rounds::{Again, CameBack, Origin, Parking, Running, Turn};
-
-const INSTRUCTIONS: &str = "Every tool here is governed by Portcullis: calls are checked against declared schemas and \
-scopes, may need an operator's approval, and are recorded. If a call answers AUTH_REQUIRED, tell the user the approval \
-id and call again with exactly the same arguments once it is granted; never change arguments to get around a refusal.";
 
 /// Who sends a message, as far as its transport knows.
 #[derive(Debug, Clone)]
@@ -265,7 +262,7 @@ impl Edge {
         }
         let mode = self.mode(sender);
         match asked.method {
-            "tools/call" if self.is_view(asked, mode) => self.viewed(sender, asked).await,
+            "tools/call" if self.is_view(sender, asked, mode) => self.viewed(sender, asked).await,
             "tools/call" | "resources/read" | "prompts/get" | "completion/complete" => {
                 match self.understand(sender, asked, outlet, cancel) {
                     Ok(mut call) => {
@@ -289,7 +286,7 @@ impl Edge {
                     Err(answer) => answer,
                 }
             }
-            "server/discover" => Answer::Result(self.discover(mode)),
+            "server/discover" => Answer::Result(self.discover(sender, mode)),
             "subscriptions/listen" => self.listen(sender, asked, &outlet, cancel).await,
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
@@ -587,14 +584,23 @@ impl Edge {
         let world = self.world.load();
         let principal = sender.conversation.session().principal();
         let mode = self.mode(sender);
-        let stand_ins = (asked.method == "tools/list" && mode != Mode::Passthrough).then(|| {
-            let catalogue = world.catalogue();
-            let grants = self.access.granted(principal);
-            let view = world.shelf().view(catalogue, world.registry(), &grants);
-            List::stand_ins(listed(mode, catalogue, &view))
-        });
-        let Some(list) = stand_ins.as_ref().or_else(|| world.list(asked.method, sender.era())) else {
-            return Answer::unknown_method(asked.method);
+        let (stand_ins, published);
+        let list = match (asked.method, mode) {
+            ("tools/list", Mode::Passthrough) => {
+                published = world.published(sender.era(), self.profile(&world, sender));
+                &published.list
+            }
+            ("tools/list", _) => {
+                let catalogue = world.catalogue();
+                let grants = self.access.granted(principal);
+                let view = world.shelf().view(catalogue, world.registry(), &grants);
+                stand_ins = List::stand_ins(listed(mode, catalogue, &view));
+                &stand_ins
+            }
+            (method, _) => match world.list(method) {
+                Some(list) => list,
+                None => return Answer::unknown_method(method),
+            },
         };
         match list.page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
             Ok(page) => Answer::Result(page),
@@ -604,11 +610,11 @@ impl Edge {
         }
     }
 
-    fn discover(&self, mode: Mode) -> Bytes {
+    fn discover(&self, sender: &Sender, mode: Mode) -> Bytes {
         let result = json!({
             "supportedVersions": SUPPORTED.map(Revision::as_str),
             "capabilities": self.capabilities(),
-            "instructions": instructions(mode),
+            "instructions": self.instructions(sender, mode),
             "resultType": "complete",
             "ttlMs": TTL_MS,
             "cacheScope": "private",
@@ -621,12 +627,12 @@ impl Edge {
     }
 
     /// The result of `initialize`.
-    pub(crate) fn initialize(&self, revision: Revision, mode: Mode) -> Bytes {
+    pub(crate) fn initialize(&self, revision: Revision, sender: &Sender, mode: Mode) -> Bytes {
         let result = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": self.capabilities(),
             "serverInfo": self.server_info(),
-            "instructions": instructions(mode),
+            "instructions": self.instructions(sender, mode),
             "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load())},
         });
         result.to_string().into()
@@ -635,16 +641,6 @@ impl Edge {
     fn server_info(&self) -> Value {
         json!({"name": "portcullis", "title": "Portcullis", "version": self.version})
     }
-}
-
-/// What every model is told; how to find tools where they are not listed.
-fn instructions(mode: Mode) -> String {
-    let finding = match mode {
-        Mode::Passthrough => "",
-        Mode::Transparent => " Schemas are not listed: tool_hydrate returns a tool's.",
-        Mode::Gateway => " Tools are not listed: find them with tool_browse, call them with tool_execute.",
-    };
-    format!("{INSTRUCTIONS}{finding}")
 }
 
 /// Progress tokens are strings or integers.

@@ -115,7 +115,7 @@ impl News {
 
     fn digests(&self, topic: Topic) -> Vec<Sha256Digest> {
         let world = self.world.load();
-        topic.lists().iter().filter_map(|method| Some(world.list(method, self.era)?.digest())).collect()
+        topic.lists().iter().filter_map(|method| world.list_digest(method, self.era)).collect()
     }
 }
 

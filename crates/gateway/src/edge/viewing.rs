@@ -30,8 +30,8 @@ impl super::Edge {
     }
 
     /// Whether this is a call of our own tool rather than of a server's.
-    pub(super) fn is_view(&self, asked: &Asked<'_>, mode: Mode) -> bool {
-        (self.shaping.in_passthrough() || mode != Mode::Passthrough)
+    pub(super) fn is_view(&self, sender: &Sender, asked: &Asked<'_>, mode: Mode) -> bool {
+        (self.shaping.in_passthrough() || mode != Mode::Passthrough || self.defers(sender))
             && (asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.name))
                 .is_some_and(|name| name == TOOL_VIEW)
     }

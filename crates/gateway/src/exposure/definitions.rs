@@ -83,6 +83,11 @@ impl MetaTool {
     }
 }
 
+/// What stands for tools that a list of definitions has no room for (SURF-64).
+pub(crate) fn stand_ins() -> Vec<String> {
+    [TOOL_BROWSE, TOOL_EXECUTE, TOOL_VIEW_DEFINITION].map(ToOwned::to_owned).into()
+}
+
 /// The definitions `tools/list` has in a mode, sorted by name (CAT-91).
 pub(crate) fn listed(mode: Mode, catalogue: &CatalogSnapshot, view: &View) -> Vec<String> {
     let meta =

@@ -32,6 +32,9 @@ pub struct LiveSurface {
     /// Whether it completes arguments.
     #[serde(default)]
     pub completions: bool,
+    /// What it would like models to be told; informational.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
 }
 
 /// One tool, resource, template or prompt as the server lists it.

@@ -9,6 +9,7 @@ pub(crate) mod connect;
 mod context;
 mod demo;
 mod doctor;
+pub(crate) mod footprint;
 mod grants;
 mod key;
 mod mcp;
@@ -98,6 +99,9 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Approve(command) => approve::run(&context, command).await,
             Command::Catalog(command) => catalog::run(&context, command).await,
             Command::Demo(DemoCommand::Rugpull { keep }) => demo::rugpull(&context, keep).await,
+            Command::Footprint(args) => footprint::footprint(&context, &args).await,
+            Command::Lint(args) => footprint::lint(&context, &args).await,
+            Command::Surface(command) => footprint::surface(&context, command).await,
             Command::Doctor => doctor::run(&context).await,
             Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,

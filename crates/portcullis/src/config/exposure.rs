@@ -182,7 +182,11 @@ impl SearchSection {
     }
 }
 
-fn within(field: &str, value: usize, range: std::ops::RangeInclusive<usize>) -> Result<usize, Failure> {
+pub(super) fn within(
+    field: &str,
+    value: usize,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<usize, Failure> {
     if range.contains(&value) {
         return Ok(value);
     }

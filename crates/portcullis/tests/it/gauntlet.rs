@@ -168,7 +168,8 @@ fn what_agents_are_told_about_tools_is_clean_and_true() {
     let agent = Agent::open(&daemon, "2025-11-25");
     let tools = agent.result("tools/list", json!({}));
     let echo = tools["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "spy__echo").unwrap();
-    assert_eq!(echo["description"], "Echoes <b>&</b> more.");
+    // SURF-34: the word on what calling it can do is ours.
+    assert_eq!(echo["description"], "Echoes <b>&</b> more. Read-only.");
     assert_eq!(echo["title"], "E\u{200b}cho ");
     let text = &echo["outputSchema"]["properties"]["text"];
     assert_eq!(

@@ -28,5 +28,6 @@ mod sandbox;
 mod soak;
 mod streams;
 mod support;
+mod surface;
 mod third_party;
 mod trust;

@@ -249,8 +249,10 @@ impl Edge {
         else {
             return busy();
         };
-        let mode = self.mode(&Sender::new(conversation).showing(mode));
-        let mut reply = rpc(StatusCode::OK, respond(Answer::Result(self.initialize(revision, mode))));
+        let sender = Sender::new(conversation).showing(mode);
+        let mode = self.mode(&sender);
+        let answer = Answer::Result(self.initialize(revision, &sender, mode));
+        let mut reply = rpc(StatusCode::OK, respond(answer));
         let id = HeaderValue::from_str(&id).expect("hexadecimal digits");
         reply.headers_mut().insert(SESSION, id);
         reply

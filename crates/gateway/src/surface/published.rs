@@ -1,0 +1,121 @@
+//! Lists as they are served: one per era and profile, compiled once for each world.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use portcullis_governance::declaration::SideEffect;
+use portcullis_governance::registry::{Registry, ToolEntry};
+
+use super::ladder::Climbed;
+use super::offered::{Effect, Offered};
+use super::profile::Profile;
+use super::{Compiled, Input, SurfaceOptions, compile_list};
+use crate::edge::Era;
+use crate::exposure::Mode;
+use crate::listing::List;
+
+/// A list as it is served, and how it came to be that.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) list: List,
+    pub(crate) compiled: Compiled,
+}
+
+/// Where lists come from, over the worlds of one gateway.
+#[derive(Debug)]
+pub(crate) struct Press {
+    options: SurfaceOptions,
+    /// The last lists that fitted, for when the next one does not (SURF-65).
+    fitting: Mutex<BTreeMap<String, Vec<Offered>>>,
+}
+
+impl Press {
+    pub(crate) fn new(options: SurfaceOptions) -> Self {
+        Self { options, fitting: Mutex::default() }
+    }
+
+    pub(crate) fn options(&self) -> &SurfaceOptions {
+        &self.options
+    }
+
+    /// The list of whole definitions for one kind of client.
+    pub(crate) fn publish(
+        &self,
+        tools: Vec<Offered>,
+        era: Era,
+        profile: &Profile,
+        (servers, records): (usize, bool),
+        stand_ins: Vec<String>,
+    ) -> Published {
+        let all: BTreeSet<String> = tools.iter().map(|tool| tool.original().to_owned()).collect();
+        let input = Input {
+            tools,
+            mode: Mode::Passthrough,
+            profile,
+            options: &self.options,
+            prune: BTreeSet::new(),
+            servers: vec![super::instructions::Introduced::default(); servers],
+            records,
+            stand_ins: stand_ins.clone(),
+        };
+        let mut compiled = compile_list(&input);
+        let key = format!("{era:?} {}", profile.name);
+        let mut fitting = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
+        if compiled.list.step == 7 {
+            // What no longer exists goes even so.
+            let mut last = fitting.get(&key).cloned().unwrap_or_default();
+            last.retain(|tool| tool.server.is_empty() || all.contains(tool.original()));
+            if last.is_empty() {
+                last = stand_ins.iter().filter_map(|text| Offered::new("", None, text)).collect();
+            }
+            let listed: BTreeSet<String> = last.iter().map(|tool| tool.name.clone()).collect();
+            let deferred = input.tools.iter().filter(|tool| !listed.contains(&tool.name));
+            compiled.list = Climbed {
+                step: 7,
+                deferred: deferred.map(|tool| tool.name.clone()).collect(),
+                tools: last,
+                ..Climbed::default()
+            };
+        } else {
+            fitting.insert(key, compiled.list.tools.clone());
+        }
+        Published { list: List::offered(&compiled.list.tools), compiled }
+    }
+}
+
+/// What calling a tool can do, by its declaration; a hint of the server's can only make it worse (SURF-34).
+pub(crate) fn effect(entry: &ToolEntry) -> Effect {
+    let hints: serde_json::Value = serde_json::from_str(entry.tool.definition().get()).unwrap_or_default();
+    if entry.tool.side_effects().iter().all(|effect| *effect == SideEffect::Read) {
+        Effect::ReadOnly
+    } else if hints["annotations"]["destructiveHint"] == true {
+        Effect::Destructive
+    } else {
+        Effect::Mutating
+    }
+}
+
+/// Every definition, as it would be listed.
+pub(crate) fn offered(
+    registry: &Registry,
+    definition: impl Fn(&ToolEntry) -> Vec<u8>,
+    own: &[&str],
+) -> Vec<Offered> {
+    let entries = registry.tools().iter().filter_map(|entry| {
+        let text = String::from_utf8(definition(entry)).ok()?;
+        Offered::new(entry.tool.id().server().as_str(), Some(effect(entry)), &text)
+    });
+    entries.chain(own.iter().filter_map(|text| Offered::new("", None, text))).collect()
+}
+
+/// The lists of one world, each made when it is first asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Lists(Mutex<BTreeMap<(bool, String), Arc<Published>>>);
+
+impl Lists {
+    pub(crate) fn get(&self, era: Era, profile: &str, make: impl FnOnce() -> Published) -> Arc<Published> {
+        let key = (era == Era::Modern, profile.to_owned());
+        let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lists.entry(key).or_insert_with(|| Arc::new(make())).clone()
+    }
+}

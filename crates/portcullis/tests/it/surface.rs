@@ -1,0 +1,195 @@
+//! What clients are told and shown first, and what that costs.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::support::{Daemon, Home, Operator, Spy, guarded_spy, modern_meta, open_home};
+
+fn corpus(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../gateway/corpus").join(name)
+}
+
+fn discover(daemon: &Daemon, mode: &str) -> Value {
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": {"_meta": modern_meta()}});
+    let headers = [
+        ("Content-Type", "application/json"),
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "server/discover"),
+    ];
+    daemon.http("POST", &format!("/mcp?mode={mode}"), &headers, &body.to_string()).unwrap().json()["result"]
+        .clone()
+}
+
+/// What a client sees that cuts at 512.
+fn cut(instructions: &Value) -> String {
+    let text = instructions.as_str().expect("there are instructions");
+    assert!(text.encode_utf16().count() <= 2_048, "{text}");
+    let shown: String = text.chars().take(512).collect();
+    shown.trim_end().to_owned()
+}
+
+#[test]
+fn every_client_is_told_the_same_first_and_no_server_speaks_in_it() {
+    // SURF-10, SURF-11, SURF-12, T-SURF-1, T-SURF-2
+    let home = open_home();
+    let daemon = home.serve();
+    let heads: Vec<String> = ["passthrough", "transparent", "gateway"]
+        .map(|mode| cut(&discover(&daemon, mode)["instructions"]))
+        .into();
+    daemon.stop();
+    assert_eq!(heads.iter().map(String::len).collect::<Vec<_>>(), [452, 492, 506]);
+    let spy = Spy::new(&home);
+    spy.register(&home);
+    let daemon = home.serve();
+    for (mode, head) in ["passthrough", "transparent", "gateway"].iter().zip(&heads) {
+        let discovered = discover(&daemon, mode);
+        assert_eq!(cut(&discovered["instructions"]), *head);
+        assert!(head.ends_with("Never put credentials in arguments."));
+        assert!(discovered["instructions"].as_str().unwrap().contains("\n- spy"), "{discovered}");
+        // SURF-86
+        assert_eq!(discovered["cacheScope"], "private");
+    }
+    let agent = Agent::open(&daemon, "2025-11-25");
+    assert_eq!(cut(&agent.hello["instructions"]), heads[0]);
+}
+
+#[test]
+fn a_footprint_is_measured_held_to_a_budget_and_kept_from_growing() {
+    // SURF-51, SURF-66, SURF-67, T-SURF-17
+    let home = open_home();
+    let golden = corpus("pdpp/mcp-tools-list.json");
+    let golden = golden.to_str().unwrap();
+    let report = home.json(&["footprint", "--from-file", golden]);
+    assert_eq!(report["format"], "portcullis-footprint/1");
+    assert_eq!(report["tools"]["bytes"], 23_953);
+    assert_eq!(report["tools"]["o200k"], 5_603);
+    assert_eq!(report["tools"]["name_desc_input"]["o200k"], 4_124);
+    assert_eq!(report["servers"][0]["sentence_dup_bytes"], 3_236);
+    assert_eq!(report["servers"][0]["lints"]["L011"], 1);
+    assert_eq!(report["verdict"], "within");
+    let table = String::from_utf8(
+        home.run(&["--output", "text", "footprint", "--from-file", golden, "--explain"]).stdout,
+    )
+    .unwrap();
+    for part in
+        ["23,953 of  24,576", "97 %", "query_records", "leave output schemas out", "18,708", "It fits."]
+    {
+        assert!(table.contains(part), "{part}\n{table}");
+    }
+    assert_eq!(home.run(&["footprint", "--from-file", golden, "--budget", "20000"]).status.code(), Some(7));
+    assert_eq!(home.run(&["footprint", "--from-file", golden, "--budget", "23953"]).status.code(), Some(0));
+    let (exit, error) = home.fails(&["footprint", "--from-file", "/dev/null"]);
+    assert_eq!(exit, 64, "{error}");
+
+    let records = std::fs::read_to_string(corpus("records/tools.json")).unwrap();
+    let (list, baseline) = (home.beside("list.json"), home.beside("baseline.json"));
+    std::fs::write(&list, &records).unwrap();
+    let (list, baseline) = (list.to_str().unwrap().to_owned(), baseline.to_str().unwrap().to_owned());
+    let check = || home.run(&["footprint", "--from-file", &list, "--check", "--baseline", &baseline]);
+    home.json(&["footprint", "--from-file", &list, "--write-baseline", &baseline]);
+    assert_eq!(check().status.code(), Some(0));
+    std::fs::write(
+        &list,
+        records
+            .replace("Read-only. Maps to `GET /v1/search`.", "Read-only. Maps to `GET /v1/search`, as said."),
+    )
+    .unwrap();
+    let worse = check();
+    assert_eq!(worse.status.code(), Some(7));
+    assert!(String::from_utf8_lossy(&worse.stdout).contains("over the budget of 13737"), "{worse:?}");
+    let (exit, _) = home.fails(&["footprint", "--from-file", &list, "--write-baseline", &baseline]);
+    assert_eq!(exit, 7);
+    home.json(&[
+        "footprint",
+        "--from-file",
+        &list,
+        "--write-baseline",
+        &baseline,
+        "--allow-growth",
+        "--reason",
+        "clearer",
+    ]);
+    assert_eq!(check().status.code(), Some(0));
+    let kept: Value = serde_json::from_slice(&std::fs::read(&baseline).unwrap()).unwrap();
+    assert_eq!(kept["history"][0]["reason"], "clearer");
+}
+
+#[test]
+fn what_is_measured_is_what_is_served() {
+    // SURF-1, SURF-34, SURF-50, T-SURF-9
+    let (home, spy) = guarded_spy("");
+    let daemon = home.serve();
+    let report = home.json(&["footprint", "--mode", "passthrough"]);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let listed = agent.result("tools/list", json!({}));
+    let served: usize =
+        listed["tools"].as_array().unwrap().iter().map(|tool| tool.to_string().len() + 1).sum();
+    assert_eq!(report["tools"]["bytes"], served + 1);
+    let described = |name: &str| {
+        let tools = listed["tools"].as_array().unwrap();
+        tools.iter().find(|tool| tool["name"] == name).unwrap()["description"].as_str().unwrap().to_owned()
+    };
+    assert!(described("spy__echo").starts_with("Answer with the same text."));
+    assert!(described("spy__write_thing").ends_with("Mutating."), "{}", described("spy__write_thing"));
+    let changes = home.json(&["surface", "diff", "--server", "spy"]);
+    let ledger = changes["ledger"].as_array().unwrap();
+    assert!(ledger.iter().any(|entry| entry["tool"] == "spy__write_thing" && entry["rule"] == "SURF-34"));
+    // What was accepted stays what it is.
+    let hydrated = home.json(&["mcp", "test", "spy"]);
+    assert_eq!(hydrated["declaration"]["match"], true);
+    assert_eq!(spy.calls(), 0);
+    // SURF-53
+    let compiled = home.events("surface.compiled");
+    assert_eq!(compiled.last().unwrap()["data"]["bytes"], served + 1);
+}
+
+#[test]
+fn tools_without_room_are_found_and_called_all_the_same() {
+    // SURF-62, SURF-64, T-SURF-14
+    let config = "[surface]\nmode = \"enforce\"\nprofile = \"tiny\"\n[surface.profiles.tiny]\ntools_max_count = 6\n[surface.server.spy]\npin = [\"pid\"]\n";
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    spy.register(&home);
+    std::fs::write(home.path().join("portcullis.toml"), format!("[policy]\npreset = \"observe\"\n{config}"))
+        .unwrap();
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let told = agent.hello["instructions"].as_str().unwrap();
+    assert!(told.contains("tools are deferred; find them with tool_browse: "), "{told}");
+    let listed = agent.result("tools/list", json!({}));
+    let names: Vec<&str> =
+        listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 6, "{names:?}");
+    assert!(
+        names.contains(&"tool_browse") && names.contains(&"spy__pid") && !names.contains(&"spy__echo"),
+        "{names:?}"
+    );
+    let direct = agent.call("spy__echo", json!({"text": "hello"}));
+    assert_eq!(direct["result"]["structuredContent"]["text"], "hello", "{direct}");
+    let found = agent.call("tool_browse", json!({"query": "answer with the same text"}));
+    let id = found["result"]["content"][0]["text"].as_str().unwrap().split('(').next().unwrap().to_owned();
+    let called = agent.call("tool_execute", json!({"tool_id": id, "args": {"text": "again"}}));
+    assert!(called.to_string().contains("again"), "{called}");
+    let degraded = home.events("surface.degraded");
+    assert_eq!(degraded[0]["data"]["ladder_step"], 6);
+}
+
+#[test]
+fn a_section_of_the_surface_that_means_nothing_is_refused() {
+    // SURF-1
+    for (text, word) in [
+        ("[surface]\nprofile = \"nobody\"\n", "there is no profile 'nobody'"),
+        ("[surface]\nsize = 3\n", "size"),
+        ("[surface.match]\n\"x*\" = \"none\"\n", "there is no profile 'none'"),
+        ("[surface.server.ghost]\npriority = 5\n", "there is no server 'ghost'"),
+        ("[surface]\ndedup_min_tools = 1\n", "surface.dedup_min_tools"),
+    ] {
+        let home = Home::new(text);
+        let (exit, error) = home.fails(&["mcp", "list"]);
+        assert!(exit != 0 && error["message"].as_str().unwrap().contains(word), "{error}");
+    }
+}
