@@ -43,11 +43,11 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<ThirdParty> {
     let places =
         ThirdParty { node_modules: folder.join("node_modules"), python: folder.join("venv/bin/python") };
     let finished = folder.join("finished");
+    require_tools()?;
     if finished.is_file() && is_there(&places.python, "--version") {
         println!("installed in {}", folder.display());
         return Ok(places);
     }
-    require_tools()?;
     // An interrupted installation is not worth repairing.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -75,10 +75,12 @@ fn fingerprint(pins: &Path) -> Outcome<String> {
 }
 
 /// A tool, how to see whether it is there, and the package that has it.
-const TOOLS: [(&str, &[&str], &str); 3] = [
+const TOOLS: [(&str, &[&str], &str); 4] = [
     ("node", &["--version"], "nodejs"),
     ("npm", &["--version"], "npm"),
     ("python3", &["-c", "import venv, ensurepip"], "python3-venv"),
+    // What the console's tests look at its pages with.
+    ("chromium", &["--version"], "chromium"),
 ];
 
 fn require_tools() -> Outcome {

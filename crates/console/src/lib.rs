@@ -11,6 +11,9 @@
 //! | `admission` | extractors: an operator who is logged in, a form that its session wrote |
 //! | `login` | how a session begins and ends |
 //! | `live` | what changed, told to open pages |
+//! | `desk` | the admin tools, the only thing pages ask |
+//! | `approvals` | the inbox, one card, the decision |
+//! | `visible` | hostile text as it really is |
 //! | `assets` | files inside the binary |
 //!
 //! # Invariants
@@ -19,19 +22,23 @@
 //! - No page has a script or a style in its markup; the policy in its headers forbids both.
 
 mod admission;
+mod approvals;
 mod assets;
+mod desk;
 mod guard;
 mod live;
 mod login;
 mod page;
 mod session;
+mod visible;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::get;
+use axum::routing::{get, post};
+use portcullis_admin::Invoker;
 use portcullis_gateway::Control;
 use tokio::sync::watch;
 use url::Url;
@@ -62,6 +69,7 @@ pub struct ConsoleOptions {
 #[derive(Debug)]
 pub struct Console {
     control: Arc<Control>,
+    invoker: Invoker,
     place: Place,
     sessions: Sessions,
     live: Live,
@@ -71,19 +79,31 @@ pub struct Console {
 
 impl Console {
     /// A console of `control`. Streams end when `stop` turns true, so that stopping waits for no browser.
-    pub fn new(control: Arc<Control>, options: ConsoleOptions, stop: watch::Receiver<bool>) -> Arc<Self> {
+    pub fn new(
+        control: Arc<Control>,
+        invoker: Invoker,
+        options: ConsoleOptions,
+        stop: watch::Receiver<bool>,
+    ) -> Arc<Self> {
         let live = Live::follow(&control, stop.clone());
         let sessions = Sessions::new(options.life);
         let place = Place::new(options.local, options.url.as_ref());
-        Arc::new(Self { control, place, sessions, live, enrol: options.enrol, stop })
+        Arc::new(Self { control, invoker, place, sessions, live, enrol: options.enrol, stop })
     }
 
     /// Everything it answers.
     pub fn router(self: &Arc<Self>) -> Router {
         Router::new()
             .route("/", get(page::home))
+            .route("/approvals", get(approvals::page))
+            .route("/approvals/inbox", get(approvals::inbox))
+            .route("/approvals/count", get(approvals::count))
+            .route("/approvals/{id}", get(approvals::one))
+            .route("/approvals/{id}/part", get(approvals::part))
+            .route("/approvals/{id}/approve", post(approvals::approve))
+            .route("/approvals/{id}/deny", post(approvals::deny))
             .route("/login", get(login::page).post(login::begin))
-            .route("/logout", axum::routing::post(login::end))
+            .route("/logout", post(login::end))
             .route("/events", get(live::events))
             .route("/assets/{name}", get(assets::serve))
             .fallback(page::not_found)

@@ -4,11 +4,11 @@ use std::sync::LazyLock;
 
 use askama::Template;
 use axum::http::{StatusCode, Uri};
-use axum::response::{Html, IntoResponse as _, Response};
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
 
 use crate::admission::LoggedIn;
-use crate::assets;
 use crate::session::Session;
+use crate::{Console, assets};
 
 /// What surrounds a page: who is logged in, and where in the console this is.
 #[derive(Debug, Clone)]
@@ -18,12 +18,14 @@ pub(crate) struct Frame {
     /// The entry of the menu that this page belongs to.
     pub(crate) here: &'static str,
     pub(crate) version: &'static str,
+    /// How many calls wait for an operator.
+    pub(crate) waiting: u64,
 }
 
 impl Frame {
     pub(crate) fn of(session: &Session, here: &'static str) -> Self {
         let operator = session.operator.name().to_owned();
-        Self { operator, csrf: session.csrf().to_owned(), here, version: assets_version() }
+        Self { operator, csrf: session.csrf().to_owned(), here, version: assets_version(), waiting: 0 }
     }
 
     /// The menu: path, word, and whether this is it.
@@ -32,7 +34,14 @@ impl Frame {
     }
 }
 
-const MENU: [(&str, &str); 1] = [("/", "Home")];
+const MENU: [(&str, &str); 1] = [("/approvals", "Approvals")];
+
+impl Console {
+    /// The frame of a page, with what the menu says.
+    pub(crate) async fn frame(&self, session: &Session, here: &'static str) -> Frame {
+        Frame { waiting: self.waiting(session).await, ..Frame::of(session, here) }
+    }
+}
 
 /// A page that says one thing.
 #[derive(Template)]
@@ -54,8 +63,8 @@ impl Message {
 }
 
 /// The first page.
-pub(crate) async fn home(LoggedIn(session): LoggedIn) -> Response {
-    rendered(&Message::new(Frame::of(&session, "/"), "Portcullis", "You are logged in."))
+pub(crate) async fn home(LoggedIn(_): LoggedIn) -> Response {
+    Redirect::to("/approvals").into_response()
 }
 
 /// Whatever there is no page for.

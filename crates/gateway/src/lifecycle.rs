@@ -43,7 +43,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
-use crate::edge::attendant::Attendant;
+use crate::edge::attendant::{Attendant, Shown};
 use crate::replay::Replaying;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
@@ -60,6 +60,8 @@ pub struct Lifecycle {
     pub(crate) boundary: Boundary,
     pub(crate) fingerprint_key: Secret<[u8; 32]>,
     pub(crate) approval_wait: Duration,
+    /// Where operators decide in the browser.
+    pub(crate) console: Option<String>,
     /// Calls are answered from here instead of being made, if the operator said so.
     pub(crate) replaying: Option<Replaying>,
     pub(crate) gauntlet: Arc<Gauntlet>,
@@ -349,7 +351,7 @@ impl Lifecycle {
             return Ok(authorised);
         }
         let id = self.ask(request, entry, decision, evidence, proposal).await?;
-        match self.wait_for_decision(id, call).await {
+        match self.wait_for_decision(id, entry, call).await {
             State::Approved | State::Consumed => {}
             State::Denied => {
                 let document = ErrorDocument::new(
@@ -433,9 +435,27 @@ impl Lifecycle {
         }
     }
 
-    /// Waits as long as configured, or until the agent gives up.
-    async fn wait_for_decision(&self, id: ApprovalId, call: &Call) -> State {
+    /// Waits as long as configured, or until the agent gives up. Who sits at the client is shown the way to the
+    /// console meanwhile, if the client can do that (GOV-903); what it answers decides nothing.
+    async fn wait_for_decision(&self, id: ApprovalId, entry: &ToolEntry, call: &Call) -> State {
         let Some(mut state) = self.book.watch(id) else { return State::Expired };
+        let link = self.link_to(id);
+        let shown = link.and_then(|link| call.attendant.show_the_way(entry, id, &link));
+        let shown = match shown {
+            // The client went away to show it and has come back: what was decided meanwhile is known at once.
+            Some(Shown::ByEndingTheCall(answered)) => {
+                answered.await;
+                None
+            }
+            Some(Shown::Beside(answered)) => Some(answered),
+            None => None,
+        };
+        let shown = async {
+            if let Some(answered) = shown {
+                answered.await;
+            }
+            std::future::pending::<State>().await
+        };
         let mut cancel = call.cancel.clone();
         let decided = async {
             state.wait_for(|state| *state != State::Pending).await.map_or(State::Expired, |state| *state)
@@ -444,18 +464,34 @@ impl Lifecycle {
             state = decided => state,
             () = tokio::time::sleep(self.approval_wait) => State::Pending,
             () = cancel.cancelled() => State::Pending,
+            state = shown => state,
         }
+    }
+
+    /// The page where one approval is decided.
+    fn link_to(&self, id: ApprovalId) -> Option<String> {
+        self.console.as_ref().map(|console| format!("{console}/approvals/{id}"))
     }
 
     fn auth_required(&self, id: ApprovalId, entry: &ToolEntry) -> ErrorDocument {
         let expires_at = self.book.get(id).map(|approval| approval.expires_at);
-        let message = format!(
-            "an operator must approve this call: portcullis approve grant {id} --reason WHY; then call again with equal arguments"
-        );
-        ErrorDocument::new(ErrorCode::AuthRequired, entry.tool.id().short(), message)
+        let link = self.link_to(id);
+        let way = match &link {
+            Some(link) => {
+                format!("in the browser at {link}, or with: portcullis approve grant {id} --reason WHY")
+            }
+            None => format!("portcullis approve grant {id} --reason WHY"),
+        };
+        let message =
+            format!("an operator must approve this call: {way}; then call again with equal arguments");
+        let document = ErrorDocument::new(ErrorCode::AuthRequired, entry.tool.id().short(), message)
             .with("approval", "required")
             .with("approval_id", json!(id))
-            .with("expires_at", json!(expires_at))
+            .with("expires_at", json!(expires_at));
+        match link {
+            Some(link) => document.with("url", link),
+            None => document,
+        }
     }
 
     /// A child of the legacy era does not say which call a question of its belongs to. If it may ask at all, its

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
+use portcullis_admin::Invoker;
 use portcullis_console::{Console, ConsoleOptions};
+use portcullis_core::ErrorCode;
 use portcullis_gateway::Control;
 use portcullis_gateway::control::told_to_stop;
 use tokio::net::TcpListener;
@@ -52,14 +54,20 @@ impl OperatorListener {
     }
 
     /// Serves until told to stop.
-    pub(crate) fn serve(self, control: Arc<Control>, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
-        let router = Console::new(control, self.options, stop.clone()).router();
-        tokio::spawn(async move {
+    pub(crate) fn serve(
+        self,
+        control: Arc<Control>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<JoinHandle<()>, Failure> {
+        let invoker = Invoker::new(control.clone())
+            .map_err(|fault| Failure::new(ErrorCode::Internal, fault.to_string()))?;
+        let router = Console::new(control, invoker, self.options, stop.clone()).router();
+        Ok(tokio::spawn(async move {
             let stopped = async move { told_to_stop(&mut stop).await };
             if let Err(error) = axum::serve(self.listener, router).with_graceful_shutdown(stopped).await {
                 tracing::error!(%error, "the operator listener ended");
             }
-        })
+        }))
     }
 }
 

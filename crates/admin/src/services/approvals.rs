@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portcullis_core::{ApprovalId, Sha256Digest};
 use portcullis_gateway::Control;
-use portcullis_governance::approval::{Approval, Scope, State};
+use portcullis_governance::approval::{Approval, OperatorDecision, Scope, State};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -71,6 +71,21 @@ pub struct ApprovalRecord {
     pub expires_at: String,
 }
 
+/// One operator's decision.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DecisionRecord {
+    /// Who.
+    pub by: String,
+    /// When.
+    pub at: String,
+    /// How that was proved.
+    pub method: String,
+    /// Why.
+    pub reason: String,
+    /// Whether agents could be the same user (GOV-105).
+    pub separation: String,
+}
+
 /// An approval with exactly what must be shown before it is decided (GOV-902).
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ApprovalDetail {
@@ -83,6 +98,8 @@ pub struct ApprovalDetail {
     pub presented_sha256: String,
     /// The scopes that can be chosen.
     pub scopes: Vec<String>,
+    /// What was decided so far, and by whom.
+    pub decisions: Vec<DecisionRecord>,
 }
 
 /// Approvals.
@@ -111,6 +128,7 @@ impl ApprovalService {
             presented,
             presented_sha256: approval.presented_sha256.to_string(),
             scopes: approval.offers.iter().map(|offer| offer.scope.as_str().to_owned()).collect(),
+            decisions: approval.decisions.iter().map(decision).collect(),
             approval: self.record(&approval),
         })
     }
@@ -159,6 +177,16 @@ impl ApprovalService {
             decided_by: approval.decisions.iter().map(|decision| decision.by.clone()).collect(),
             expires_at: approval.expires_at.to_string(),
         }
+    }
+}
+
+fn decision(decision: &OperatorDecision) -> DecisionRecord {
+    DecisionRecord {
+        by: decision.by.clone(),
+        at: decision.at.to_string(),
+        method: super::servers::word(&decision.method),
+        reason: decision.reason.clone(),
+        separation: super::servers::word(&decision.separation),
     }
 }
 

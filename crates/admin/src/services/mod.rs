@@ -9,7 +9,7 @@ mod policies;
 mod servers;
 mod trust;
 
-pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, RiskLevel};
+pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
 pub use audit::{AuditService, Verification};
 pub use policies::{ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord, PolicyService};
 pub use servers::{ServerDetail, ServerRecord, ServerService, ToolRow};

@@ -69,6 +69,8 @@ pub struct GatewayOptions {
     pub operator_methods: Vec<Method>,
     /// How long a call waits for an approval.
     pub approval_wait: Duration,
+    /// Where operators decide in the browser, without a slash at the end; agents are told.
+    pub console: Option<String>,
     /// How long a permit lives.
     pub permit_ttl: Duration,
     /// Size of an audit segment.
@@ -129,6 +131,7 @@ impl GatewayOptions {
             policy: Bundle::default(),
             operator_methods: vec![Method::Uid],
             approval_wait: Duration::from_secs(20),
+            console: None,
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
             audit: AuditSettings::default(),

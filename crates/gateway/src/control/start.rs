@@ -135,6 +135,7 @@ impl Gateway {
             mint,
             fingerprint_key,
             approval_wait: options.approval_wait,
+            console: options.console.clone(),
             replaying,
             gauntlet,
             asking: tokio::sync::Mutex::default(),

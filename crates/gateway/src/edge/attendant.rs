@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use portcullis_audit::{AuditLog, Event, EventName};
-use portcullis_core::Actor;
+use portcullis_core::{Actor, ApprovalId};
 use portcullis_gauntlet::{Gauntlet, Raw};
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::boundary::BoxFuture;
@@ -46,6 +46,14 @@ struct Pace {
     passed: u32,
     /// The last report that had to wait.
     held: Option<Vec<u8>>,
+}
+
+/// A link on its way to whom a client works for.
+pub(crate) enum Shown {
+    /// On the stream of the call, which goes on.
+    Beside(BoxFuture<'static, ()>),
+    /// By ending the call with `input_required`: it goes on when the client comes back.
+    ByEndingTheCall(BoxFuture<'static, ()>),
 }
 
 impl Attendant {
@@ -87,6 +95,29 @@ impl Attendant {
             answers.insert(key, self.asker.ask(question, self.outlet.clone()).await?);
         }
         Ok(Value::Object(answers))
+    }
+
+    /// Shows whom the client works for where an approval is decided, if the client can (GOV-903). What comes back is
+    /// not told: a client speaks for an agent, and an agent approves nothing.
+    pub(crate) fn show_the_way(&self, entry: &ToolEntry, id: ApprovalId, link: &str) -> Option<Shown> {
+        if !self.asker.opens_links(&self.outlet) {
+            return None;
+        }
+        let message = format!(
+            "An operator must approve {} before it runs. This page opens the gateway's console, where an operator logs in \
+             and decides; your answer here decides nothing.",
+            entry.tool.id().short()
+        );
+        let params = json!({"mode": "url", "elicitationId": id, "url": link, "message": message});
+        let asked =
+            self.asker.ask(Question { method: "elicitation/create".into(), params }, self.outlet.clone());
+        let answered: BoxFuture<'static, ()> = Box::pin(async move {
+            let _ = asked.await;
+        });
+        Some(match self.asker.turns {
+            Some(_) => Shown::ByEndingTheCall(answered),
+            None => Shown::Beside(answered),
+        })
     }
 
     /// Whether the client can be asked all of this.

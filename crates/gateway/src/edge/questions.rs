@@ -41,6 +41,11 @@ impl Abilities {
         self.0.get(kind.as_str()).is_some_and(Value::is_object)
     }
 
+    /// Whether the client shows a link to whom it works for, instead of fetching it.
+    fn opens_links(&self) -> bool {
+        self.0["elicitation"]["url"].is_object()
+    }
+
     /// What this client and a declaration have in common (PRO-63).
     pub(crate) fn within(&self, declared: &Value) -> Value {
         let mut common = json!({});
@@ -201,6 +206,11 @@ impl Asker {
     /// Whether the client can be asked all of this.
     pub(crate) fn can_answer(&self, question: &Question) -> bool {
         question.kind().is_some_and(|kind| self.abilities.has(kind))
+    }
+
+    /// Whether the client can be given a link to show.
+    pub(crate) fn opens_links(&self, outlet: &Outlet) -> bool {
+        self.abilities.opens_links() && (self.turns.is_some() || outlet.is_open())
     }
 
     /// Puts a question to the client, as a request of ours.

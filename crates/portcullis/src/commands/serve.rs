@@ -83,6 +83,7 @@ impl Service {
         let address = listener.local_addr().map_err(|error| Failure::unavailable(error.to_string()))?;
         let operators = OperatorListener::bind(&context.config.operator, address, &context.home).await?;
         let console = operators.as_ref().map(OperatorListener::url);
+        let options = GatewayOptions { console: console.clone(), ..options };
         let gateway = Gateway::start(options).await?;
         let stop = gateway.stopping();
         let failed = |error: std::io::Error| {
@@ -101,6 +102,7 @@ impl Service {
             HttpLimits { origins: config.gateway.allowed_origins.clone(), hosts, ..HttpLimits::default() };
         let http = tokio::spawn(gateway.edge.clone().serve_http(listener, limits, stop));
         let serving = operators.map(|listener| listener.serve(gateway.control.clone(), gateway.stopping()));
+        let serving = serving.transpose()?;
         let daemon = Daemon { mcp: format!("http://{address}/mcp"), console, pid: std::process::id() };
         write_whole(&home::daemon_file(&context.home), &serde_json::to_string(&daemon).unwrap_or_default())
             .map_err(failed)?;

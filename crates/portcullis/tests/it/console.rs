@@ -1,21 +1,40 @@
 //! The console over HTTP, as a browser without scripts has it: what it refuses, and how one logs in (GOV-104).
 
+mod browser;
 mod client;
+mod deciding;
 
 use serde_json::json;
 
 use crate::approvals::enrol;
-use crate::support::{Home, exchange};
+use crate::support::{Daemon, Home, Spy, exchange};
 use client::Client;
 
 const PASSPHRASE: &str = "correct horse battery";
 
 /// A gateway with one operator.
-fn with_alice(config: &str) -> (Home, crate::support::Daemon) {
+fn with_alice(config: &str) -> (Home, Daemon) {
     let home = Home::new(config);
     enrol(&home, "alice", PASSPHRASE);
     let daemon = home.serve();
     (home, daemon)
+}
+
+/// A gateway with one operator, a spy behind it and, if wanted, a policy of its own.
+fn with_spy(wait: &str, operator: &str, policy: &str) -> (Home, Spy, Daemon) {
+    let dir = if policy.is_empty() { "" } else { "[policy]\ndir = \"policies\"\n" };
+    let home = Home::new(&format!(
+        "[approvals]\nwait = \"{wait}\"\n[operator]\nauth = [\"uid\", \"passphrase\"]\n{operator}{dir}"
+    ));
+    if !policy.is_empty() {
+        std::fs::create_dir(home.path().join("policies")).unwrap();
+        std::fs::write(home.path().join("policies/mine.cedar"), policy).unwrap();
+    }
+    let spy = Spy::new(&home);
+    spy.register(&home);
+    enrol(&home, "alice", PASSPHRASE);
+    let daemon = home.serve();
+    (home, spy, daemon)
 }
 
 #[test]
@@ -38,7 +57,7 @@ fn a_login_begins_a_session_and_a_logout_ends_it() {
     for property in ["HttpOnly", "SameSite=Strict", "Path=/"] {
         assert!(cookie.contains(property), "{cookie}");
     }
-    let page = alice.get("/");
+    let page = alice.get("/approvals");
     assert_eq!(page.status, 200, "{}", page.body);
     assert!(page.body.contains("alice") && page.body.contains("Log out"));
 
@@ -46,7 +65,7 @@ fn a_login_begins_a_session_and_a_logout_ends_it() {
     for forged in [vec![], vec![("csrf", "")], vec![("csrf", &"0".repeat(64))]] {
         assert_eq!(alice.post("/logout", &forged).status, 403);
     }
-    assert_eq!(alice.get("/").status, 200);
+    assert_eq!(alice.get("/approvals").status, 200);
     let token = alice.token();
     assert_eq!(alice.post("/logout", &[("csrf", &token)]).header("location"), Some("/login"));
     assert_eq!(alice.get("/").header("location"), Some("/login"));
@@ -88,14 +107,14 @@ fn pages_of_other_sites_reach_nothing() {
     let cookie = alice.cookie.clone().unwrap();
     let status = |method: &str, headers: &[(&str, &str)]| {
         let headers = [&[("Cookie", cookie.as_str())], headers].concat();
-        exchange(&address, method, "/", &headers, "").unwrap().status
+        exchange(&address, method, "/approvals", &headers, "").unwrap().status
     };
     assert_eq!(status("GET", &[]), 200);
     assert_eq!(status("GET", &[("Host", "evil.example")]), 403, "rebinding");
     assert_eq!(status("GET", &[("Origin", "http://evil.example")]), 403);
     assert_eq!(status("POST", &[("Sec-Fetch-Site", "cross-site")]), 403);
     assert_eq!(status("GET", &[("Sec-Fetch-Site", "cross-site")]), 200, "a link is followed");
-    let page = alice.get("/");
+    let page = alice.get("/approvals");
     let policy = page.header("content-security-policy").unwrap();
     assert!(policy.contains("default-src 'none'") && policy.contains("frame-ancestors 'none'"), "{policy}");
     assert!(!policy.contains("unsafe"), "{policy}");
@@ -142,8 +161,10 @@ fn a_session_ends_by_itself_and_with_its_operator() {
     let (home, daemon) = with_alice("[operator]\nauth = [\"uid\"]\nsession_max = \"1500ms\"\n");
     let mut alice = Client::new(&daemon);
     alice.log_in("alice", PASSPHRASE);
-    assert_eq!(alice.get("/").status, 200);
-    crate::support::eventually("the session to end", || (alice.get("/").status == 303).then_some(()));
+    assert_eq!(alice.get("/approvals").status, 200);
+    crate::support::eventually("the session to end", || {
+        (alice.get("/approvals").status == 303).then_some(())
+    });
 
     alice.log_in("alice", PASSPHRASE);
     home.json(&["operator", "remove", "alice", "--reason", "left"]);

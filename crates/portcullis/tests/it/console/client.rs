@@ -28,7 +28,7 @@ impl Client {
 
     /// The token that forms of this session carry.
     pub(super) fn token(&mut self) -> String {
-        let page = self.get("/").body;
+        let page = self.get("/approvals").body;
         let (_, rest) = page.split_once("name=\"csrf\" value=\"").expect("a form");
         rest.split('"').next().unwrap().to_owned()
     }
