@@ -676,6 +676,14 @@ impl Lifecycle {
                 let document = ErrorDocument::new(ErrorCode::ResultTooLarge, path, message);
                 Err(document.with("bytes", bytes).with("event", event))
             }
+            ReleasedResponse::Escaped => {
+                // Before the control plane has heard of it: halting late is what must not happen.
+                entry.server.live.halt();
+                let message =
+                    "the server tried to leave its declared scopes; its answer is withheld and it is halted";
+                let document = ErrorDocument::fault(Fault::ScopeViolation, path, message);
+                Err(document.with("executed", "unknown").with("event", event))
+            }
             ReleasedResponse::Failed(failure) => {
                 Err(self.transmit_refusal(&failure, entry).with("event", event))
             }

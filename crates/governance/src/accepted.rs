@@ -18,7 +18,7 @@ use crate::capability;
 use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
 use crate::declaration::{
-    AcceptedRequest, Declaration, Idempotency, Rejection, Replay, SideEffect, ToolClause,
+    AcceptedRequest, Declaration, Idempotency, Rejection, Replay, ScopeKind, SideEffect, ToolClause,
 };
 use crate::mirrored::{self, Mirrored};
 use crate::subject::Subject;
@@ -54,6 +54,28 @@ pub struct AcceptedTool {
     definition: Box<RawValue>,
     subject: Subject,
     mirrored: Vec<Mirrored>,
+    reach: Option<Arc<Reach>>,
+}
+
+/// What a call may reach beyond the server's own process (SBX-47).
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Scopes of hosts.
+    pub scopes: Vec<String>,
+    /// How many bytes it may send.
+    pub bytes: u64,
+}
+
+impl Reach {
+    /// None for a tool that does not say that it uses the network.
+    fn of(declaration: &Declaration, clause: &ToolClause) -> Option<Arc<Self>> {
+        let is_host = |name: &&ScopeName| {
+            declaration.body.scopes.get(*name).is_some_and(|scope| scope.kind == ScopeKind::Egress)
+        };
+        let scopes: Vec<String> = clause.scopes.iter().filter(is_host).map(ToString::to_string).collect();
+        let reaches = clause.side_effects.contains(&SideEffect::Network) && !scopes.is_empty();
+        reaches.then(|| Arc::new(Self { scopes, bytes: clause.limits.max_egress_bytes }))
+    }
 }
 
 /// Which registration a declaration is accepted for.
@@ -330,7 +352,13 @@ impl AcceptedTool {
             definition: definition.to_owned(),
             subject,
             mirrored: mirrored::read(&clause.parameters)?,
+            reach: Reach::of(declaration, clause),
         }))
+    }
+
+    /// What a call of it may reach over the network; nothing for most.
+    pub fn reach(&self) -> Option<&Arc<Reach>> {
+        self.reach.as_ref()
     }
 
     /// The arguments that go into headers too.

@@ -19,6 +19,7 @@ use portcullis_core::{Clock, LogId, PermitId, failpoint};
 use portcullis_gauntlet::{Raw, RawResult};
 use serde_json::json;
 
+use crate::accepted::Reach;
 use crate::declaration::SideEffect;
 use crate::notes::{Came, Intent, OfPermit};
 use crate::permit::{Mint, Permit, PermitKey};
@@ -177,6 +178,7 @@ struct Facts {
     class: RetentionClass,
     idempotent: bool,
     fingerprint: Fingerprint,
+    reach: Option<Arc<Reach>>,
 }
 
 /// Proof that the intent is durable. Made only from a resolved commit (AUD-22).
@@ -206,6 +208,16 @@ impl ValidatedPermit {
         self.facts.idempotent
     }
 
+    /// Which one it is.
+    pub fn permit_id(&self) -> PermitId {
+        self.facts.permit_id
+    }
+
+    /// What the call may reach over the network.
+    pub fn reach(&self) -> Option<&Reach> {
+        self.facts.reach.as_deref()
+    }
+
     /// Spends the permit: whatever came of it, sealed until it is recorded.
     pub fn seal(self, outcome: Outcome) -> SealedResponse {
         failpoint::pass("upstream.after_transmit");
@@ -226,6 +238,12 @@ pub enum Outcome {
         bytes: usize,
         /// The first of them.
         prefix: Bytes,
+    },
+    /// The server left its scopes while it worked on the call (MP-FH-008). What it answered, if it did, is evidence and
+    /// nothing else.
+    Escaped {
+        /// The raw JSON of its answer.
+        answer: Option<Bytes>,
     },
     /// No answer.
     Failed(TransmitFailure),
@@ -294,6 +312,8 @@ pub enum ReleasedResponse {
         /// How many bytes were seen.
         bytes: usize,
     },
+    /// The server left its scopes; its answer is not released.
+    Escaped,
     /// There is no answer.
     Failed(TransmitFailure),
 }
@@ -380,6 +400,7 @@ impl Boundary {
             max_response_bytes: tool.spec().max_response_bytes,
             class: retention(&request),
             fingerprint: request.fingerprint(),
+            reach: tool.reach().cloned(),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
         };
         // The trail takes the note below while it lends the steps above.
@@ -510,6 +531,10 @@ impl Boundary {
             Outcome::Result(raw) => result("result", Some(raw.len()), Some(raw.clone())),
             Outcome::RpcError(raw) => result("rpc_error", Some(raw.len()), Some(raw.clone())),
             Outcome::TooLarge { bytes, prefix } => result("too_large", Some(*bytes), Some(prefix.clone())),
+            Outcome::Escaped { answer } => {
+                result("scope_violation", answer.as_ref().map(Bytes::len), answer.clone());
+                trail.note(EventName::ExecutionWithheld, json!({"violation": "scope_violation"}));
+            }
             Outcome::Failed(TransmitFailure::Timeout) => {
                 result("timeout", None, None);
                 trail.note(EventName::McpToolTimeout, OfPermit { permit_id });
@@ -543,6 +568,7 @@ impl Boundary {
             Outcome::Result(raw) => ReleasedResponse::Result(RawResult::new(raw)),
             Outcome::RpcError(raw) => ReleasedResponse::RpcError(Raw::new(raw)),
             Outcome::TooLarge { bytes, .. } => ReleasedResponse::TooLarge { bytes },
+            Outcome::Escaped { .. } => ReleasedResponse::Escaped,
             Outcome::Failed(failure) => ReleasedResponse::Failed(failure),
         };
         Ok((released, receipt.seq))

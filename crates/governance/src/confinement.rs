@@ -4,20 +4,18 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::Sha256Digest;
 use portcullis_core::canon::to_jcs;
-use portcullis_sandbox::{Access as Allowed, FsScope, Profile};
+use portcullis_sandbox::{Access as Allowed, EgressScope, FsScope, Profile, Tls as Spoken};
 
-use crate::declaration::{Access, Declaration, Scope, ScopeKind};
+use crate::declaration::{Access, Declaration, Scope, ScopeKind, Tls};
 use crate::endpoint::Pin;
 use crate::record::Process;
 
 /// Why a server cannot be confined as declared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "scope {scope} is of kind {kind}, and a server that is started here has no way out to the network yet; run it elsewhere and register its URL"
-)]
+#[error("scope {scope}: {reason}")]
 pub struct Unconfinable {
     scope: String,
-    kind: &'static str,
+    reason: &'static str,
 }
 
 /// `SHA-256(JCS(profile))` (SBX-11).
@@ -37,17 +35,54 @@ pub fn derive(declaration: &Declaration, process: &Process, pins: &[Pin]) -> Res
     profile.env.extend(process.env.clone());
     profile.artifacts = pins.iter().map(|pin| PathBuf::from(&pin.path)).collect();
     for (name, scope) in &declaration.body.scopes {
-        let refuse = |kind| Unconfinable { scope: name.to_string(), kind };
+        let refuse = |reason| Unconfinable { scope: name.to_string(), reason };
         match scope.kind {
             ScopeKind::Fs => folder(scope).into_iter().for_each(|folder| add(&mut profile.fs, folder)),
             ScopeKind::Exec => profile.exec.extend(scope.path.as_ref().map(PathBuf::from)),
-            ScopeKind::Egress => return Err(refuse("egress")),
-            ScopeKind::Secret => return Err(refuse("secret")),
+            ScopeKind::Egress => profile.egress.push(destination(name.as_str(), scope).map_err(refuse)?),
+            ScopeKind::Secret => {
+                return Err(refuse(
+                    "a server that is started here is given no credentials yet; run it elsewhere and register its URL",
+                ));
+            }
             // A place in another system, reached through the server; the cage has nothing to do with it.
             ScopeKind::Remote => {}
         }
     }
+    if !profile.egress.is_empty() {
+        profile.background_egress = declaration.body.background_egress;
+        let expected = declaration.body.expected_denials.iter();
+        profile.expected_denials =
+            expected.filter_map(|denial| denial.host.clone().or_else(|| denial.addr.clone())).collect();
+        profile.env.extend(proxied());
+    }
     Ok(profile)
+}
+
+/// A host that a server may talk to.
+fn destination(name: &str, scope: &Scope) -> Result<EgressScope, &'static str> {
+    let (Some(host), Some(port)) = (scope.host.as_ref(), scope.port) else {
+        return Err("a host and a port are needed");
+    };
+    let addrs = scope.addrs.iter().flatten().map(|address| address.parse());
+    Ok(EgressScope {
+        scope: name.to_owned(),
+        host: host.to_ascii_lowercase(),
+        port,
+        tls: match scope.tls {
+            Some(Tls::None) => Spoken::None,
+            _ => Spoken::Required,
+        },
+        addrs: addrs.collect::<Result<_, _>>().map_err(|_| "addrs must be addresses")?,
+    })
+}
+
+/// Tells programs that know proxies where theirs is (SBX-45). Those that do not, find declared hosts under their names.
+fn proxied() -> impl Iterator<Item = (String, String)> {
+    const PROXY: &str = "http://127.0.0.1:3128";
+    let names = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
+    let proxies = names.into_iter().map(|name| (name.to_owned(), PROXY.to_owned()));
+    proxies.chain([("NODE_USE_ENV_PROXY".to_owned(), "1".to_owned())])
 }
 
 /// The folders that a server may write to.

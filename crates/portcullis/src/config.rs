@@ -2,7 +2,8 @@
 
 mod exposure;
 
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7411";
 pub(crate) struct Config {
     pub(crate) gateway: GatewaySection,
     pub(crate) upstream: UpstreamSection,
+    pub(crate) sandbox: SandboxSection,
     pub(crate) access: AccessSection,
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
@@ -88,6 +90,14 @@ pub(crate) struct GatewaySection {
 pub(crate) struct UpstreamSection {
     /// Certificate authorities that https servers may have besides the machine's own, in PEM form.
     pub(crate) ca_file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SandboxSection {
+    /// Addresses of declared hosts that the machine's resolver does not know, or is not to be asked about. They must be
+    /// global ones, or listed in the declaration's `addrs`: this file opens nothing.
+    pub(crate) hosts: BTreeMap<String, Vec<IpAddr>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -475,6 +485,8 @@ impl Config {
         self.operator.listener()?;
         options.names = self.gateway.names;
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
+        options.hosts =
+            self.sandbox.hosts.iter().map(|(name, at)| (name.to_ascii_lowercase(), at.clone())).collect();
         options.access = self.access.options()?;
         options.exposure = self.exposure_options(file)?;
         options.surface = self.surface.options()?;

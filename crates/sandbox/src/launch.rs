@@ -14,6 +14,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroup;
+use crate::doors;
+use crate::egress::Doors;
 use crate::profile::Profile;
 use crate::trial::Canaries;
 
@@ -90,6 +92,8 @@ pub struct Caged {
     pub layers: Layers,
     /// What bounds it.
     pub cgroup: Cgroup,
+    /// Its ways out, at which nobody listens until a [`Gate`](crate::egress::Gate) does.
+    pub doors: Doors,
 }
 
 impl Launcher {
@@ -115,9 +119,9 @@ impl Launcher {
         let (mut command, handshake) = self.prepare(profile)?;
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         let mut child = Guard(Some(command.spawn()?));
-        let (layers, cgroup) = handshake.complete(child.0.as_ref().map_or(0, Child::id))?;
+        let Confined { layers, cgroup, doors } = handshake.complete(child.0.as_ref().map_or(0, Child::id))?;
         let child = child.0.take().expect("taken once");
-        Ok(Caged { child, layers, cgroup })
+        Ok(Caged { child, layers, cgroup, doors })
     }
 
     /// The command that starts the launcher, for whoever has a way of their own to start it. The program runs only
@@ -133,6 +137,17 @@ impl Launcher {
     }
 }
 
+/// What a program that was let go is confined by.
+#[derive(Debug)]
+pub struct Confined {
+    /// What confines it.
+    pub layers: Layers,
+    /// What bounds it.
+    pub cgroup: Cgroup,
+    /// Its ways out.
+    pub doors: Doors,
+}
+
 /// A launcher that was started, or is about to be.
 #[derive(Debug)]
 pub struct Handshake {
@@ -144,7 +159,7 @@ pub struct Handshake {
 impl Handshake {
     /// Tells the launcher with this process id what to do, looks at its report, and lets it go. Blocks for as long as
     /// that takes.
-    pub fn complete(self, pid: u32) -> Result<(Layers, Cgroup), LaunchError> {
+    pub fn complete(self, pid: u32) -> Result<Confined, LaunchError> {
         let Self { ours, theirs, profile } = self;
         // Its end is its own now; if it dies, ours must see that.
         drop(theirs);
@@ -154,6 +169,8 @@ impl Handshake {
         let mut line = serde_json::to_vec(&order).map_err(io::Error::other)?;
         line.push(b'\n');
         (&ours).write_all(&line)?;
+        let profile = order.profile;
+        let doors = doors::receive(&profile, &ours)?;
         let layers = match report(&ours)? {
             Report::Ready(layers) => layers,
             Report::Failed { facility, detail } => return Err(LaunchError::Facility { facility, detail }),
@@ -163,8 +180,9 @@ impl Handshake {
             let detail = format!("the confined process reached {reached} of ours");
             return Err(LaunchError::Facility { facility: "netns".into(), detail });
         }
+        let doors = Doors::new(profile, doors)?;
         (&ours).write_all(b"go\n")?;
-        Ok((layers, cgroup))
+        Ok(Confined { layers, cgroup, doors })
     }
 }
 

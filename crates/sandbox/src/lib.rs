@@ -19,21 +19,26 @@
 //! | `privileges` | capabilities, limits, signals |
 //! | `trial` | the self-test, in the final process, before every start |
 //! | `cgroup` | memory and processes, where the machine lets us |
+//! | `doors` | the ways out: listeners inside, handed to the gateway |
+//! | [`egress`] | what passes through them: the gateway's side |
 //! | [`doctor`] | what this machine can do, and what to change |
 //!
 //! # Invariants
 //! - A program is executed only after every layer is in place and its test has passed (SBX-40). There is no mode in
 //!   which a missing layer is skipped.
 //! - Paths are resolved once, without symbolic links, and used as descriptors from then on.
+//! - Nothing leaves the namespace but through a gate, toward a declared host, while a call that may do so is under way.
 //! - Nothing of our environment, descriptors or files reaches the program.
 //!
 //! # Not here
-//! Which scopes a server has (that is `governance`), how it is talked to (that is `upstream`), and what it may reach
-//! over the network: as yet nothing.
+//! Which scopes a server has and which calls are permitted (that is `governance`), and how it is talked to (that is
+//! `upstream`). Credentials: not yet.
 
 mod calls;
 mod cgroup;
 pub mod doctor;
+mod doors;
+pub mod egress;
 pub mod launch;
 mod privileges;
 pub mod profile;
@@ -43,5 +48,6 @@ mod trial;
 mod view;
 
 pub use cgroup::Cgroup;
-pub use launch::{Caged, Handshake, LaunchError, Launcher, Layers};
-pub use profile::{Access, FsScope, Limits, Profile};
+pub use egress::{Doors, Gate, Observed, Pass};
+pub use launch::{Caged, Confined, Handshake, LaunchError, Launcher, Layers};
+pub use profile::{Access, EgressScope, FsScope, Limits, Profile, Tls};

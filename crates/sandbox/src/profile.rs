@@ -1,6 +1,7 @@
 //! What a program may have.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,44 @@ pub struct Profile {
     pub fs: Vec<FsScope>,
     /// Programs it may start besides itself.
     pub exec: Vec<PathBuf>,
+    /// Whom it may talk to, and nobody else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub egress: Vec<EgressScope>,
+    /// Whether it may do so while no call is under way (SBX-47).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub background_egress: bool,
+    /// Hosts and addresses that it asks for in vain, and that nobody minds (SBX-49).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expected_denials: Vec<String>,
     /// How much it may use.
     pub limits: Limits,
+}
+
+/// A host that a program may talk to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EgressScope {
+    /// What the declaration calls it.
+    pub scope: String,
+    /// The host's name, in lower case.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// What must be spoken there.
+    pub tls: Tls,
+    /// Addresses it may have besides global ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addrs: Vec<IpAddr>,
+}
+
+/// What must be spoken to a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tls {
+    /// TLS, with the host's name in the first message.
+    Required,
+    /// HTTP/1.1, with the host's name in each request.
+    None,
 }
 
 /// A folder or file of the host, at its real path.
@@ -81,6 +118,9 @@ impl Profile {
             artifacts: Vec::new(),
             fs: Vec::new(),
             exec: Vec::new(),
+            egress: Vec::new(),
+            background_egress: false,
+            expected_denials: Vec::new(),
             limits: Limits::default(),
         }
     }

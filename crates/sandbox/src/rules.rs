@@ -8,10 +8,11 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath, PathFd,
-    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
+    PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 
+use crate::doors;
 use crate::profile::{Access, Profile};
 use crate::stage::{Failure, Within as _};
 
@@ -63,6 +64,11 @@ pub(crate) fn enforce(profile: &Profile) -> Result<i32, Failure> {
     }
     for path in executables(profile) {
         rules = allow(rules, &path, AccessFs::Execute | AccessFs::ReadFile)?;
+    }
+    // Where the kernel knows ports, only those behind which there is a door.
+    for (_, at) in doors::plan(profile) {
+        let port = NetPort::new(at.port(), AccessNet::ConnectTcp);
+        rules = rules.add_rule(port).within("landlock", format_args!("port {}", at.port()))?;
     }
     rules.restrict_self().within("landlock", "restrict")?;
     Ok(abi)

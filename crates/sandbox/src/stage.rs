@@ -19,7 +19,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 use crate::launch::{Layers, Order, Report};
 use crate::profile::Profile;
 use crate::view::{Sources, View};
-use crate::{calls, privileges, rules, trial};
+use crate::{calls, doors, privileges, rules, trial};
 
 /// What a launcher that could not do its work exits with.
 const FAILED: i32 = 125;
@@ -125,6 +125,7 @@ fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, 
     View::build(&order.profile, &sources)?;
     drop(sources);
     privileges::raise_loopback().within("netns", "loopback")?;
+    doors::open(&order.profile, control)?;
     nix::unistd::sethostname("sandbox").within("utsns", "host name")?;
     let mut watched = SigSet::empty();
     watched.add(Signal::SIGTERM);

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::doors::{self, Door};
 use crate::profile::{Access, Profile};
 use crate::stage::Failure;
 
@@ -47,12 +48,33 @@ pub(crate) fn run(profile: &Profile, canaries: &Canaries) -> Result<Vec<String>,
         "abstract socket",
         address.and_then(|at| UnixStream::connect_addr(&at)).map(drop),
     )?;
+    doors(&mut checks, profile, patience)?;
     forbidden_calls(&mut checks)?;
     processes(&mut checks)?;
     status(&mut checks)?;
     let environment = std::env::vars_os().count();
     checks.must("environment", "empty", environment == 0, format!("{environment} variables are set"))?;
     Ok(checks.done)
+}
+
+/// Behind each door somebody listens, and nowhere else. The gateway takes these connections for what they are.
+fn doors(checks: &mut Checks, profile: &Profile, patience: Duration) -> Result<(), Failure> {
+    let plan = doors::plan(profile);
+    for (door, at) in plan.iter().filter(|(door, _)| *door != Door::Names) {
+        let tried = TcpStream::connect_timeout(&SocketAddr::V4(*at), patience);
+        let said = tried.as_ref().err().map(ToString::to_string).unwrap_or_default();
+        checks.must("egress", &format!("{door:?} at {at}"), tried.is_ok(), said)?;
+    }
+    if !plan.is_empty() {
+        // One that no plan has: hosts are counted from one.
+        let nobody = SocketAddr::from(([127, 77, 0, 0], plan[0].1.port()));
+        checks.must_fail(
+            "egress",
+            "undeclared address",
+            TcpStream::connect_timeout(&nobody, patience).map(drop),
+        )?;
+    }
+    Ok(())
 }
 
 #[derive(Default)]

@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
+use crate::doors;
 use crate::profile::{Access, Profile};
 use crate::rules;
 use crate::stage::{Failure, Within as _};
@@ -161,7 +162,7 @@ impl View<'_> {
             symlink(target, inside(path)).within("view", path.display())?;
         }
         directory(Path::new("etc"))?;
-        etc.write().within("view", "/etc")?;
+        etc.write(&hosts(self.profile)).within("view", "/etc")?;
         directory(Path::new("dev"))?;
         directory(Path::new("dev/shm"))?;
         directory(Path::new("proc"))?;
@@ -229,6 +230,21 @@ fn inside(path: &Path) -> PathBuf {
     Path::new(".").join(path.strip_prefix("/").unwrap_or(path))
 }
 
+/// Declared hosts under the addresses that stand for them inside (SBX-45).
+fn hosts(profile: &Profile) -> String {
+    let mut text = String::from("127.0.0.1 localhost sandbox\n");
+    let mut known: Vec<&str> = Vec::new();
+    for scope in &profile.egress {
+        if let Some(address) = doors::address_of(profile, &scope.host)
+            && !known.contains(&scope.host.as_str())
+        {
+            known.push(&scope.host);
+            text.push_str(&format!("{address} {}\n", scope.host));
+        }
+    }
+    text
+}
+
 /// The few files of `/etc` that programs look for.
 struct Etc {
     certificates: Option<Vec<u8>>,
@@ -244,11 +260,11 @@ impl Etc {
         }
     }
 
-    fn write(&self) -> std::io::Result<()> {
+    fn write(&self, hosts: &str) -> std::io::Result<()> {
         fs::write("etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp/home:/\n")?;
         fs::write("etc/group", "sandbox:x:1000:\n")?;
         fs::write("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")?;
-        fs::write("etc/hosts", "127.0.0.1 localhost sandbox\n")?;
+        fs::write("etc/hosts", hosts)?;
         fs::write("etc/resolv.conf", "nameserver 127.0.0.1\n")?;
         if let Some(certificates) = &self.certificates {
             fs::create_dir_all("etc/ssl/certs")?;

@@ -205,7 +205,7 @@ impl Connection {
             // Its process may still be ending; two of a kind must not run side by side.
             gone.close(Duration::ZERO).await;
         }
-        let probe = Probe { server: &self.server, authority: &*self.authority, settings: &self.settings };
+        let probe = Probe { server: &self.server, authority: &self.authority, settings: &self.settings };
         let connected = probe.connect(&self.endpoint, history.era, &self.events).await?;
         let live = Arc::new(Live::new(
             self.server.clone(),

@@ -33,6 +33,11 @@ pub enum UpstreamEvent {
     },
     /// Its certificate is valid, but its key is not the one pinned (MP-FH-009).
     OtherKey,
+    /// It tried to leave its scopes (MP-FH-008).
+    Escaped {
+        /// How, in our words.
+        reason: String,
+    },
     /// It wants messages sent to another origin than the registered one (MP-FH-005).
     ForeignEndpoint,
     /// It answered something that nobody asked, or the same thing twice (MP-FH-005).

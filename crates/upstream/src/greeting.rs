@@ -5,6 +5,7 @@
 //! modern answer means: try `initialize`. For a child process that is a *new* process, since many servers will not
 //! hear of one era after they were spoken to in the other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,7 +31,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Probe<'a> {
     pub(crate) server: &'a ServerIdentity,
-    pub(crate) authority: &'a dyn ProbeAuthority,
+    pub(crate) authority: &'a Arc<dyn ProbeAuthority>,
     pub(crate) settings: &'a Settings,
 }
 
@@ -97,9 +98,8 @@ impl Probe<'_> {
         remembered: Option<Era>,
         events: &Events,
     ) -> Result<(Link, Greeting), Unfit> {
-        let grace = self.settings.grace;
         let (stdio, (layers, cgroup)) =
-            StdioLink::open(program, events.clone(), grace).await.map_err(Unfit::Failed)?;
+            StdioLink::open(program, events.clone(), &self).await.map_err(Unfit::Failed)?;
         self.authority.confined(self.server, &layers, cgroup);
         let link = Link::Stdio(stdio);
         match self.greet(&link, era, remembered).await {
@@ -216,6 +216,10 @@ impl Probe<'_> {
             Answer::Of(Outcome::RpcError(text)) => serde_json::from_slice(&text)
                 .map(Reply::Error)
                 .map_err(|_| UpstreamError::protocol("an error without a code")),
+            // Only a call that was permitted is sealed as escaped; a probe sees its server end.
+            Answer::Of(Outcome::Escaped { .. }) => {
+                Err(UpstreamError::unavailable("the server left its scopes"))
+            }
             Answer::Of(Outcome::TooLarge { .. }) => {
                 Err(UpstreamError::protocol("an answer that is too long"))
             }

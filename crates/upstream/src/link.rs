@@ -6,6 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
 
+use portcullis_sandbox::Gate;
+
 use crate::beside::Beside;
 use crate::desk::Desk;
 use crate::http::HttpLink;
@@ -106,6 +108,14 @@ impl Link {
             Link::Stdio(link) => Ok(link.desk()),
             Link::LegacySse(link) => Ok(link.desk()),
             Link::Http(link) => Err(link),
+        }
+    }
+
+    /// The gate of a process that may talk to somebody.
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        match self {
+            Link::Stdio(link) => link.gate(),
+            Link::Http(_) | Link::LegacySse(_) => None,
         }
     }
 

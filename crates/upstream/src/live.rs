@@ -8,6 +8,7 @@ use portcullis_governance::boundary::{
     CancellationSignal, Outcome, ProbeAuthority, ReadyChannel, SealedResponse, Transmit, TransmitFailure,
     ValidatedPermit, WireCall, WireFrame,
 };
+use portcullis_sandbox::Gate;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -120,7 +121,7 @@ impl Live {
     }
 
     fn probe(&self) -> Probe<'_> {
-        Probe { server: &self.server, authority: &*self.authority, settings: &self.settings }
+        Probe { server: &self.server, authority: &self.authority, settings: &self.settings }
     }
 
     /// One exchange. A session that expired is renewed once; the request is repeated only if doing a thing twice is
@@ -174,6 +175,15 @@ fn outcome(answer: Answer) -> Outcome {
     }
 }
 
+fn escaped(outcome: Outcome) -> Outcome {
+    let answer = match outcome {
+        Outcome::Result(raw) | Outcome::RpcError(raw) | Outcome::TooLarge { prefix: raw, .. } => Some(raw),
+        Outcome::Escaped { answer } => answer,
+        Outcome::Failed(_) => None,
+    };
+    Outcome::Escaped { answer }
+}
+
 fn unavailable(reason: String) -> Outcome {
     Outcome::Failed(TransmitFailure::Unavailable { reason, sent: true })
 }
@@ -198,8 +208,17 @@ impl Live {
         cancel: CancellationSignal,
         attendant: Option<&Arc<dyn Beside>>,
     ) -> SealedResponse {
+        let gate = self.link.gate();
+        let _pass = gate.and_then(|gate| {
+            let reach = permit.reach()?;
+            Some(gate.admit(permit.permit_id().to_string(), reach.scopes.clone(), reach.bytes))
+        });
         let outcome = self.exchange(Exchange::of(&permit, attendant), permit.idempotent(), cancel).await;
-        permit.seal(outcome)
+        match outcome {
+            // Whatever it answered: it is not believed any more (SBX-60).
+            outcome if gate.is_some_and(Gate::escaped) => permit.seal(escaped(outcome)),
+            outcome => permit.seal(outcome),
+        }
     }
 }
 

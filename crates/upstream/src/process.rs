@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use portcullis_governance::endpoint::check_pins;
-use portcullis_sandbox::{Cgroup, LaunchError, Launcher, Layers};
+use portcullis_sandbox::{Cgroup, Confined, Doors, LaunchError, Launcher, Layers};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
@@ -25,8 +25,8 @@ use crate::{StdioEndpoint, UpstreamError};
 /// one (SBX-73).
 ///
 /// What is started is the launcher, and it becomes the program only after its report; the second value says what
-/// confines it.
-pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage), UpstreamError> {
+/// confines it, the third is where it gets out.
+pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage, Doors), UpstreamError> {
     let shown = endpoint.profile.command.display().to_string();
     let failed = |reason: String| UpstreamError::Spawn { command: shown.clone(), reason };
     let pins = endpoint.pins.clone();
@@ -48,7 +48,7 @@ pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage), Ups
     let pid = child.id().unwrap_or_default();
     let confined = tokio::task::spawn_blocking(move || handshake.complete(pid)).await;
     match confined.map_err(|error| failed(error.to_string()))? {
-        Ok((layers, cgroup)) => Ok((child, Cage { layers, cgroup })),
+        Ok(Confined { layers, cgroup, doors }) => Ok((child, Cage { layers, cgroup }, doors)),
         // Dropping the child kills it.
         Err(LaunchError::Facility { facility, detail }) => Err(UpstreamError::Isolation { facility, detail }),
         Err(LaunchError::Io(error)) => Err(failed(error.to_string())),

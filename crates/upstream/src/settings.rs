@@ -1,5 +1,7 @@
 //! How patient to be.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Time limits and the name we give ourselves. The defaults are those of the specification.
@@ -20,6 +22,8 @@ pub struct Settings {
     pub list_timeout: Duration,
     /// Certificate authorities besides the machine's own, in PEM form.
     pub authorities: Option<std::path::PathBuf>,
+    /// Addresses of hosts that are not asked of the machine's resolver, for processes that may talk to them.
+    pub hosts: BTreeMap<String, Vec<IpAddr>>,
     /// How long opening a TCP connection may take.
     pub connect_timeout: Duration,
     /// PRO-64: a list counts as complete after this much quiet since the last change...
@@ -48,6 +52,7 @@ impl Default for Settings {
             handshake_timeout: Duration::from_secs(30),
             list_timeout: Duration::from_secs(30),
             authorities: None,
+            hosts: BTreeMap::new(),
             connect_timeout: Duration::from_secs(5),
             settle_quiet: Duration::from_millis(200),
             settle_limit: Duration::from_secs(2),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use portcullis_sandbox::Layers;
+use portcullis_sandbox::{Doors, Gate, Layers, Observed};
 use rustix::process::Pid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::desk::Desk;
 use crate::event::{Events, UpstreamEvent};
+use crate::greeting::Probe;
 use crate::last_words::LastWords;
 use crate::link::MESSAGE_LIMIT;
 use crate::process::{self, Cage};
@@ -36,6 +37,7 @@ pub(crate) struct StdioLink {
     ended: watch::Receiver<Option<String>>,
     words: LastWords,
     group: Option<Pid>,
+    gate: Option<Gate>,
 }
 
 impl StdioLink {
@@ -43,9 +45,10 @@ impl StdioLink {
     pub(crate) async fn open(
         endpoint: &StdioEndpoint,
         events: Events,
-        grace: Duration,
+        probe: &Probe<'_>,
     ) -> Result<(Self, (Layers, &'static str)), UpstreamError> {
-        let (mut child, cage) = process::spawn(endpoint).await?;
+        let (mut child, cage, doors) = process::spawn(endpoint).await?;
+        let grace = probe.settings.grace;
         let confined = (cage.layers.clone(), cage.cgroup.version);
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
@@ -56,12 +59,18 @@ impl StdioLink {
         let (closing, close) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let words = LastWords::default();
+        let gate = guard(doors, &events, probe, closing.clone())?;
         let (desk, frames) = Desk::new(events);
         tokio::spawn(words.clone().record(stderr));
         tokio::spawn(write(stdin, frames, close.clone()));
         let reader = tokio::spawn(read(stdout, Arc::clone(&desk), closing.clone()));
         tokio::spawn(keep(child, cage, close, grace, reader, Arc::clone(&desk), end));
-        Ok((Self { desk, closing, ended, words, group }, confined))
+        Ok((Self { desk, closing, ended, words, group, gate }, confined))
+    }
+
+    /// Through which the child talks to others, if it may.
+    pub(crate) fn gate(&self) -> Option<&Gate> {
+        self.gate.as_ref()
     }
 
     pub(crate) fn desk(&self) -> &Arc<Desk> {
@@ -93,6 +102,29 @@ impl StdioLink {
         let mut ended = self.ended.clone();
         let _ = ended.wait_for(Option::is_some).await.map(drop);
     }
+}
+
+/// Puts a gate at the doors of a child, if it has any. A child that tries to leave its scopes is ended.
+fn guard(
+    doors: Doors,
+    events: &Events,
+    probe: &Probe<'_>,
+    closing: watch::Sender<bool>,
+) -> Result<Option<Gate>, UpstreamError> {
+    if doors.is_empty() {
+        return Ok(None);
+    }
+    let (server, authority, events) = (probe.server.clone(), Arc::clone(probe.authority), events.clone());
+    let told = move |what: Observed| {
+        authority.observed(&server, &what);
+        if let Observed::Denied { target, port, reason, violation: true, .. } = &what {
+            closing.send_replace(true);
+            let reason = format!("it tried to reach {target}:{port}: {reason}");
+            events.emit(UpstreamEvent::Escaped { reason });
+        }
+    };
+    let gate = Gate::open(doors, probe.settings.hosts.clone(), Box::new(told));
+    gate.map(Some).map_err(|error| UpstreamError::unavailable(format!("no gate for the server: {error}")))
 }
 
 impl Drop for StdioLink {

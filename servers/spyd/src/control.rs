@@ -151,6 +151,8 @@ pub(crate) struct Attempts {
     pub(crate) write: Vec<PathBuf>,
     /// `host:port` pairs to connect to.
     pub(crate) connect: Vec<String>,
+    /// Words to say to `host:port`, by whom they are said to.
+    pub(crate) say: BTreeMap<String, String>,
     /// Programs to run, without arguments.
     pub(crate) exec: Vec<PathBuf>,
 }

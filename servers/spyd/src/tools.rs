@@ -1,5 +1,6 @@
 //! What the tools do. Arguments are not checked: whatever reached the spy is what a test wants to see come through.
 
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
@@ -101,6 +102,12 @@ pub(crate) fn attempt(attempts: &Attempts, log: &FrameLog) {
         });
         note(format!("connect {target}"), connected);
     }
+    for (target, words) in &attempts.say {
+        let said = say(target, words);
+        let outcome = said.map_or_else(|error| error.to_string(), |answer| answer);
+        let what = format!("say {target}");
+        log.event("escape", &[("what", what.into()), ("outcome", outcome.into())]);
+    }
     for program in &attempts.exec {
         let ran = std::process::Command::new(program)
             .stdin(std::process::Stdio::null())
@@ -109,4 +116,15 @@ pub(crate) fn attempt(attempts: &Attempts, log: &FrameLog) {
             .status();
         note(format!("exec {}", program.display()), ran.map(drop));
     }
+}
+
+/// Says something to somebody; the first line of the answer, or nothing.
+fn say(target: &str, words: &str) -> std::io::Result<String> {
+    let address = target.to_socket_addrs()?.next().ok_or(std::io::ErrorKind::AddrNotAvailable)?;
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(words.as_bytes())?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(line.trim_end().to_owned())
 }

@@ -95,6 +95,8 @@ pub struct GatewayOptions {
     pub exposure: ExposureOptions,
     /// How lists and instructions are made to fit.
     pub surface: SurfaceOptions,
+    /// Addresses of hosts that confined servers may talk to, where the machine's resolver is not to be asked.
+    pub hosts: std::collections::BTreeMap<String, Vec<std::net::IpAddr>>,
     /// Certificate authorities of servers besides the machine's own.
     pub authorities: Option<PathBuf>,
     /// How agents prove who they are over HTTP.
@@ -148,6 +150,7 @@ impl GatewayOptions {
             exposure: ExposureOptions::default(),
             surface: SurfaceOptions::default(),
             authorities: None,
+            hosts: std::collections::BTreeMap::new(),
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
         }

@@ -87,6 +87,7 @@ impl Gateway {
         let settings = Settings {
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
+            hosts: options.hosts.clone(),
             ..Settings::default()
         };
         let gauntlet = Gauntlet::new(&options.gauntlet)

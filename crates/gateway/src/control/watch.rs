@@ -112,6 +112,9 @@ impl Control {
                 let reason = "it wants messages sent to another origin than the registered one";
                 self.punish(server, Fault::UngovernedSurface, &[], reason).await;
             }
+            UpstreamEvent::Escaped { reason } => {
+                self.punish(server, Fault::ScopeViolation, &[], reason).await;
+            }
             UpstreamEvent::OtherKey => {
                 let reason = "its key is not the one that was pinned at registration";
                 self.punish(server, Fault::Version, &[], reason).await;
@@ -159,6 +162,7 @@ impl Control {
         let event = match fault {
             Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
             Fault::Version => EventName::McpVersionMismatch,
+            Fault::ScopeViolation => EventName::McpScopeViolation,
             _ => EventName::McpDeclarationMismatch,
         };
         self.note(server, event, reason);

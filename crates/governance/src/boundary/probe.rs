@@ -2,7 +2,7 @@
 
 use portcullis_audit::{AuditBlocked, AuditLog, Event, EventName, Receipt};
 use portcullis_core::{Actor, ServerIdentity, ServerVersion};
-use portcullis_sandbox::Layers;
+use portcullis_sandbox::{Layers, Observed};
 use serde_json::json;
 
 use super::BoxFuture;
@@ -37,6 +37,11 @@ pub trait ProbeAuthority: Send + Sync + std::fmt::Debug {
     /// Records what confines a process of `server` that was just started (SBX-11).
     fn confined(&self, server: &ServerIdentity, layers: &Layers, cgroup: &str) {
         let _ = (server, layers, cgroup);
+    }
+
+    /// Records what a process of `server` sent out, or tried to (SBX-48).
+    fn observed(&self, server: &ServerIdentity, what: &Observed) {
+        let _ = (server, what);
     }
 }
 
@@ -73,5 +78,22 @@ impl ProbeAuthority for Prober {
         let data = json!({"cgroup": cgroup, "layers": layers, "server": server});
         // If the log is blocked, so is the probe that comes next, and nothing is asked of the process.
         let _ = self.log.append(vec![Event::new(EventName::SandboxEstablished, &Actor::system()).data(data)]);
+    }
+
+    fn observed(&self, server: &ServerIdentity, what: &Observed) {
+        let (name, data) = match what {
+            Observed::Allowed { scope, host, port, bytes_out, bytes_in, permit } => (
+                EventName::SandboxEgressAllowed,
+                json!({"bytes_in": bytes_in, "bytes_out": bytes_out, "host": host, "permit_id": permit, "port": port, "scope": scope, "server": server}),
+            ),
+            Observed::Denied { target, port, reason, violation, permits } => (
+                EventName::SandboxEgressDenied,
+                json!({"permits": permits, "port": port, "reason": reason, "server": server, "target": target, "violation": violation}),
+            ),
+            Observed::NameDenied { name } => {
+                (EventName::SandboxDnsDenied, json!({"name": name, "server": server}))
+            }
+        };
+        let _ = self.log.append(vec![Event::new(name, &Actor::server(server.as_str())).data(data)]);
     }
 }

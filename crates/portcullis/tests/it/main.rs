@@ -13,6 +13,7 @@ mod denial;
 mod doctor;
 mod drift;
 mod edge;
+mod egress;
 mod exposure;
 mod gauntlet;
 mod invariants;

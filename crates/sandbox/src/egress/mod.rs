@@ -1,0 +1,319 @@
+//! What passes through the doors: the gateway's side of egress (SBX-45 to SBX-49).
+//!
+//! A connection from inside is carried only toward a declared host, only while a call that may reach it is under way, and
+//! only if what is said first is what was declared: TLS with that host's name, or HTTP with it. The gate resolves names
+//! itself and connects to addresses it has looked at; the program never learns one. Everything else is refused, and
+//! most of it means that the program is not what it was taken for.
+
+mod address;
+mod crossing;
+mod first_words;
+mod names;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinSet;
+
+use crate::doors::Door;
+use crate::profile::{EgressScope, Profile};
+
+/// How long connections of a call that is over may linger, for clients that keep them.
+const GRACE: Duration = Duration::from_secs(5);
+/// So many refusals of one process are told; it may try as often as it likes.
+const TOLD: usize = 256;
+
+/// The ways out of one namespace.
+#[derive(Debug)]
+pub struct Doors {
+    profile: Profile,
+    open: Vec<(Door, OwnedFd)>,
+}
+
+impl Doors {
+    /// Takes the listeners, and the connections that the self-test made to them.
+    pub(crate) fn new(profile: Profile, open: Vec<(Door, OwnedFd)>) -> io::Result<Self> {
+        for (door, listener) in &open {
+            rustix::io::ioctl_fionbio(listener, true)?;
+            if *door != Door::Names {
+                while rustix::net::accept(listener).is_ok() {}
+            }
+        }
+        Ok(Self { profile, open })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+}
+
+/// What the gate saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observed {
+    /// A connection was carried, and is over.
+    Allowed {
+        /// Where to, as declared.
+        scope: String,
+        /// The host.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Bytes sent.
+        bytes_out: u64,
+        /// Bytes received.
+        bytes_in: u64,
+        /// For which call; none if the server may talk in the background.
+        permit: Option<String>,
+    },
+    /// A connection was refused.
+    Denied {
+        /// Where to, as far as it said; printable.
+        target: String,
+        /// The port.
+        port: u16,
+        /// Why.
+        reason: &'static str,
+        /// Whether it left its scopes by trying (SBX-60). Otherwise it is only told.
+        violation: bool,
+        /// The calls under way (SBX-63).
+        permits: Vec<String>,
+    },
+    /// A name was asked for that is not declared.
+    NameDenied {
+        /// Which; printable.
+        name: String,
+    },
+}
+
+/// Whom the gate tells.
+pub type Told = Box<dyn Fn(Observed) + Send + Sync>;
+
+/// The gate of one process. Dropping it closes all doors and cuts what goes through them.
+#[derive(Debug)]
+pub struct Gate {
+    watch: Arc<Watch>,
+    _doors: JoinSet<()>,
+}
+
+impl Gate {
+    /// Opens the doors. `known` are names that are not asked of the machine's resolver; `told` hears what happens.
+    pub fn open(doors: Doors, known: BTreeMap<String, Vec<IpAddr>>, told: Told) -> io::Result<Self> {
+        let watch = Arc::new(Watch {
+            profile: doors.profile,
+            known,
+            passes: Mutex::default(),
+            told,
+            refusals: AtomicUsize::new(0),
+            escaped: AtomicBool::new(false),
+        });
+        let mut tasks = JoinSet::new();
+        for (door, listener) in doors.open {
+            let watch = Arc::clone(&watch);
+            match door {
+                Door::Host(index) => {
+                    let listener = tokio::net::TcpListener::from_std(TcpListener::from(listener))?;
+                    let host = move |stream| crossing::direct(Arc::clone(&watch), index, stream);
+                    tasks.spawn(crossing::accept(listener, host));
+                }
+                Door::Proxy => {
+                    let listener = tokio::net::TcpListener::from_std(TcpListener::from(listener))?;
+                    tasks.spawn(crossing::accept(listener, move |stream| {
+                        crossing::proxied(Arc::clone(&watch), stream)
+                    }));
+                }
+                Door::Names => {
+                    let socket = tokio::net::UdpSocket::from_std(UdpSocket::from(listener))?;
+                    tasks.spawn(names::over_udp(watch, socket));
+                }
+                Door::NamesOverTcp => {
+                    let listener = tokio::net::TcpListener::from_std(TcpListener::from(listener))?;
+                    tasks.spawn(crossing::accept(listener, move |stream| {
+                        names::over_tcp(Arc::clone(&watch), stream)
+                    }));
+                }
+            }
+        }
+        Ok(Self { watch, _doors: tasks })
+    }
+
+    /// A call is under way that may reach these scopes and send so many bytes.
+    pub fn admit(&self, permit: String, scopes: Vec<String>, bytes: u64) -> Pass {
+        let mut passes = self.watch.passes();
+        let number = passes.next;
+        passes.next += 1;
+        passes.held.push(Held { number, permit, scopes, bytes, until: None });
+        Pass { watch: Arc::clone(&self.watch), number }
+    }
+
+    /// Whether the process has tried to leave its scopes.
+    pub fn escaped(&self) -> bool {
+        self.watch.escaped.load(Ordering::Acquire)
+    }
+}
+
+/// A call that may talk to somebody. Dropped when the call is over.
+#[derive(Debug)]
+pub struct Pass {
+    watch: Arc<Watch>,
+    number: u64,
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        let mut passes = self.watch.passes();
+        let until = Instant::now() + GRACE;
+        if let Some(held) = passes.held.iter_mut().find(|held| held.number == self.number) {
+            held.until = Some(until);
+        }
+    }
+}
+
+/// What all doors of one process share.
+struct Watch {
+    profile: Profile,
+    known: BTreeMap<String, Vec<IpAddr>>,
+    passes: Mutex<Passes>,
+    told: Told,
+    refusals: AtomicUsize,
+    escaped: AtomicBool,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Passes {
+    next: u64,
+    held: Vec<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    permit: String,
+    scopes: Vec<String>,
+    /// How many may still be sent.
+    bytes: u64,
+    /// Set when the call is over.
+    until: Option<Instant>,
+}
+
+/// For which call something is carried.
+enum Leave {
+    Call(String),
+    Background,
+}
+
+impl Leave {
+    fn permit(self) -> Option<String> {
+        match self {
+            Leave::Call(permit) => Some(permit),
+            Leave::Background => None,
+        }
+    }
+}
+
+impl Watch {
+    /// Whether something may go to this host now (SBX-47). A new connection needs a call that is still under way.
+    fn leave(&self, scope: &EgressScope, new: bool) -> Option<Leave> {
+        let mut passes = self.passes();
+        let now = Instant::now();
+        passes.held.retain(|held| held.until.is_none_or(|until| now < until));
+        let covers = |held: &&Held| {
+            (held.until.is_none() || !new) && held.scopes.iter().any(|name| self.same_place(name, scope))
+        };
+        // Calls under way before calls that linger.
+        let held = passes.held.iter().filter(covers).min_by_key(|held| held.until.is_some());
+        match held {
+            Some(held) => Some(Leave::Call(held.permit.clone())),
+            None => self.profile.background_egress.then_some(Leave::Background),
+        }
+    }
+
+    /// Takes bytes off what the call may send (SBX-48); whether there were enough.
+    fn spend(&self, scope: &EgressScope, bytes: u64) -> bool {
+        let mut passes = self.passes();
+        let covering = |held: &&mut Held| held.scopes.iter().any(|name| self.same_place(name, scope));
+        match passes.held.iter_mut().filter(covering).min_by_key(|held| held.until.is_some()) {
+            Some(held) if held.bytes >= bytes => {
+                held.bytes -= bytes;
+                true
+            }
+            Some(_) => false,
+            None => self.profile.background_egress,
+        }
+    }
+
+    /// Two scopes may name one place, which has one door.
+    fn same_place(&self, name: &str, scope: &EgressScope) -> bool {
+        self.profile
+            .egress
+            .iter()
+            .any(|known| known.scope == name && known.host == scope.host && known.port == scope.port)
+    }
+
+    fn carried(&self, scope: &EgressScope, bytes_out: u64, bytes_in: u64, permit: Option<String>) {
+        let (host, port) = (scope.host.clone(), scope.port);
+        (self.told)(Observed::Allowed {
+            scope: scope.scope.clone(),
+            host,
+            port,
+            bytes_out,
+            bytes_in,
+            permit,
+        });
+    }
+
+    /// A refusal that says nothing about the program.
+    fn refuse(&self, target: &str, port: u16, reason: &'static str) {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
+            self.denied(target, port, reason, false);
+        }
+    }
+
+    /// A refusal of what an honest program would not try, unless it is expected (SBX-49).
+    fn accuse(&self, target: &str, port: u16, reason: &'static str) {
+        let expected = self.profile.expected_denials.iter().any(|known| known.eq_ignore_ascii_case(target));
+        if expected {
+            return self.refuse(target, port, reason);
+        }
+        self.escaped.store(true, Ordering::Release);
+        if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
+            self.denied(target, port, reason, true);
+        }
+    }
+
+    fn denied(&self, target: &str, port: u16, reason: &'static str, violation: bool) {
+        let under_way = |held: &&Held| held.until.is_none();
+        let permits = self.passes().held.iter().filter(under_way).map(|held| held.permit.clone()).collect();
+        (self.told)(Observed::Denied { target: printable(target), port, reason, violation, permits });
+    }
+
+    fn name_denied(&self, name: &str) {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
+            (self.told)(Observed::NameDenied { name: printable(name) });
+        }
+    }
+
+    fn passes(&self) -> MutexGuard<'_, Passes> {
+        self.passes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a hostile program wrote, fit for a record.
+fn printable(text: &str) -> String {
+    text.chars().take(253).map(|c| if c.is_ascii_graphic() { c } else { '?' }).collect()
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
