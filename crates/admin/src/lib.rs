@@ -11,6 +11,7 @@
 //! | [`tool`], [`registry`] | a tool, its class, its handler; all of them |
 //! | [`grant`], [`reply`] | permission to do one thing once, and the receipt that it is on record |
 //! | [`invoker`] | the one door, and the order in which it refuses |
+//! | [`mcp`], [`http`], [`openapi`] | the surfaces of programs: MCP, and JSON over HTTP with its description |
 //! | [`services`], [`tools`] | what can be asked of the gateway, and the tools that ask it |
 //!
 //! # Invariants
@@ -30,8 +31,11 @@ pub mod envelope;
 mod error;
 mod events;
 pub mod grant;
+pub mod http;
 pub mod invoker;
+pub mod mcp;
 mod metric;
+pub mod openapi;
 pub mod registry;
 pub mod reply;
 pub mod roles;

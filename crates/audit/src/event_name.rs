@@ -68,6 +68,7 @@ event_names! {
     AdminOpExecuted = "admin.op_executed",
     AdminOpFailed = "admin.op_failed",
     AdminOpDeferred = "admin.op_deferred",
+    AdminStateChanged = "admin.state_changed",
 
     ServerSubmitted = "server.submitted",
     ServerRegistered = "server.registered",

@@ -17,8 +17,17 @@ use crate::merged::merged;
 use crate::record::Record;
 
 /// The invariants, in the order they are reported.
-const ALL: [&str; 8] =
-    ["INV-MP-001", "INV-MP-002", "INV-MP-003", "INV-MP-004", "INV-MP-005", "INV-MP-006", "AUD-A", "AUD-68"];
+const ALL: [&str; 9] = [
+    "INV-MP-001",
+    "INV-MP-002",
+    "INV-MP-003",
+    "INV-MP-004",
+    "INV-MP-005",
+    "INV-MP-006",
+    "AUD-A",
+    "AUD-68",
+    "ADM-53",
+];
 
 /// What was found about one invariant.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -62,6 +71,8 @@ struct Ledger {
     asking_proposals: HashSet<String>,
     /// Servers whose scope violation is not answered by a halt yet.
     to_be_halted: HashMap<String, (LogId, u64)>,
+    /// Admin operations that were announced: where, and whether they were concluded.
+    operations: HashMap<String, (LogId, u64, bool)>,
     refs: Vec<(LogId, u64, LogId, u64)>,
     sizes: HashMap<LogId, u64>,
 }
@@ -110,6 +121,7 @@ impl Ledger {
             denied_proposals: HashSet::new(),
             asking_proposals: HashSet::new(),
             to_be_halted: HashMap::new(),
+            operations: HashMap::new(),
             refs: Vec::new(),
             sizes: HashMap::new(),
         }
@@ -159,6 +171,8 @@ impl Ledger {
             E::ExecutionResult => self.settle(record, true),
             E::ExecutionIndeterminate | E::ExecutionCancelled => self.settle(record, false),
             E::SystemStarted => self.started(record),
+            E::AdminOpIntent => self.announce(record),
+            E::AdminOpExecuted | E::AdminOpFailed => self.conclude(record),
             _ => {}
         }
     }
@@ -341,8 +355,45 @@ impl Ledger {
         self.forget_settled(&record.data);
     }
 
+    /// ADM-53: an operation is announced by an operator, once.
+    fn announce(&mut self, record: &Record) {
+        self.count("ADM-53");
+        if record.actor.kind() != ActorKind::Operator {
+            self.violated("ADM-53", record, "announces an operation of nobody");
+        }
+        let id = text(&record.data["op_id"]).to_owned();
+        if self.operations.insert(id, (record.log, record.seq, false)).is_some() {
+            self.violated("ADM-53", record, "announces an operation that was announced before");
+        }
+    }
+
+    /// And concluded once, after that. What has no operation is a note of its own.
+    fn conclude(&mut self, record: &Record) {
+        let id = text(&record.data["op_id"]);
+        if id.is_empty() {
+            return;
+        }
+        self.count("ADM-53");
+        match self.operations.get_mut(id) {
+            None => self.violated("ADM-53", record, "concludes an operation that nobody announced"),
+            Some((.., true)) => self.violated("ADM-53", record, "concludes an operation a second time"),
+            Some((.., concluded)) => *concluded = true,
+        }
+    }
+
     /// A start closes everything that was open in its log.
     fn started(&mut self, record: &Record) {
+        let cut: Vec<(LogId, u64)> = (self.operations.values_mut())
+            .filter(|(log, _, concluded)| *log == record.log && !concluded)
+            .map(|(log, seq, concluded)| {
+                *concluded = true;
+                (*log, *seq)
+            })
+            .collect();
+        for (log, seq) in cut {
+            let detail = "announces an operation that was not concluded before the next start".into();
+            self.report("ADM-53", Violation { log, seq, detail });
+        }
         let open: Vec<(LogId, u64)> = (self.permits.values())
             .filter(|permit| permit.log == Some(record.log) && permit.settled == 0)
             .filter_map(|permit| permit.intent)

@@ -61,7 +61,8 @@ const TOKENS: [&str; 13] = [
     r"npm_[A-Za-z0-9]{6,}",
     r"hf_[A-Za-z0-9]{6,}",
     r"pypi-[A-Za-z0-9_-]{6,}",
-    r"pcl_[A-Za-z0-9_-]{6,}",
+    // Ours: keys of agents, tokens of operators.
+    r"pc[klo]_[A-Za-z0-9_-]{6,}",
     r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)*",
     r"gAAAA[A-Za-z0-9_=-]{6,}",
 ];
@@ -270,6 +271,7 @@ mod tests {
             ("ghp_abcdefABCDEF github_pat_11AAAAAA_x glpat-abcdefgh", "*** *** ***"),
             ("xoxb-123456-abc AIzaSyabcdef npm_abcdefgh hf_abcdefgh", "*** *** *** ***"),
             ("pypi-AgEIcHlwaS5 pcl_abcdefgh gAAAAABabcdef=", "*** *** ***"),
+            ("pck_abcdefgh pco_abcdefgh", "*** ***"),
             ("jwt eyJhbGciOi.eyJzdWIi.c2ln end", "jwt *** end"),
             ("a -----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY----- b", "a *** b"),
             ("a -----BEGIN PRIVATE KEY-----\nMII", "a ***"),

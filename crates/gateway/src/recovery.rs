@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use portcullis_audit::{AuditError, Event, EventName, Record, read_from};
-use portcullis_core::{Actor, PermitId};
+use portcullis_core::{Actor, LogId, PermitId};
 use serde_json::json;
 
 /// What is still open at the end of a log.
@@ -17,18 +17,42 @@ pub struct Unfinished {
     pub permits: Vec<PermitId>,
     /// Permits whose intent is durable and whose outcome is not known.
     pub intents: Vec<PermitId>,
+    /// Admin operations that were announced and of which nobody said what became of them.
+    pub operations: Vec<Operation>,
 }
+
+/// An admin operation that a crash cut off (ADM-53).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Where it was announced.
+    intent: (LogId, u64),
+    op_id: String,
+    tool: String,
+    /// Whether something that it did is durable.
+    took_effect: bool,
+}
+
+/// What these do, no log of ours can tell.
+const EXTERNAL: [&str; 3] =
+    ["portcullis_processes_restart", "portcullis_servers_test", "portcullis_webhooks_test"];
 
 impl Unfinished {
     /// Reads the log from `seq` on.
     pub fn find(log: &Path, seq: u64) -> Result<Self, AuditError> {
         let mut open: BTreeMap<PermitId, bool> = BTreeMap::new();
+        let mut operations: BTreeMap<u64, Operation> = BTreeMap::new();
         for record in read_from(log, seq)? {
-            follow(&mut open, &record?);
+            let record = record?;
+            follow(&mut open, &record);
+            follow_operation(&mut operations, &record);
         }
         let (intents, permits): (Vec<_>, Vec<_>) = open.into_iter().partition(|(_, intended)| *intended);
         let ids = |found: Vec<(PermitId, bool)>| found.into_iter().map(|(id, _)| id).collect();
-        Ok(Self { permits: ids(permits), intents: ids(intents) })
+        Ok(Self {
+            permits: ids(permits),
+            intents: ids(intents),
+            operations: operations.into_values().collect(),
+        })
     }
 
     /// The events that close what is open.
@@ -41,7 +65,45 @@ impl Unfinished {
             Event::new(EventName::ExecutionIndeterminate, &Actor::system())
                 .data(json!({"permit_id": id, "reason": "crash"}))
         });
-        invalidated.chain(indeterminate).collect()
+        invalidated.chain(indeterminate).chain(self.operations.iter().map(Operation::settled)).collect()
+    }
+}
+
+impl Operation {
+    /// What became of it: done if its effect is durable, since that is one step; failed if not; not known where the
+    /// effect is outside.
+    fn settled(&self) -> Event {
+        let external = EXTERNAL.contains(&self.tool.as_str());
+        let mut data = json!({"op_id": self.op_id, "recovered": true, "tool": self.tool});
+        let name =
+            if self.took_effect && !external { EventName::AdminOpExecuted } else { EventName::AdminOpFailed };
+        if external {
+            data["indeterminate"] = json!(true);
+        }
+        Event::new(name, &Actor::system()).reference(self.intent.0, self.intent.1).data(data)
+    }
+}
+
+/// Operations are known by the place of their intent, which everything they do refers to.
+fn follow_operation(open: &mut BTreeMap<u64, Operation>, record: &Record) {
+    let text = |key: &str| record.data[key].as_str().unwrap_or_default().to_owned();
+    match record.event {
+        EventName::AdminOpIntent => {
+            let intent = (record.log, record.seq);
+            let operation =
+                Operation { intent, op_id: text("op_id"), tool: text("tool"), took_effect: false };
+            open.insert(record.seq, operation);
+        }
+        EventName::AdminOpExecuted | EventName::AdminOpFailed => {
+            open.retain(|_, operation| operation.op_id != text("op_id"));
+        }
+        _ => {
+            for reference in record.refs.iter().filter(|reference| reference.log == record.log) {
+                if let Some(operation) = open.get_mut(&reference.seq) {
+                    operation.took_effect = true;
+                }
+            }
+        }
     }
 }
 

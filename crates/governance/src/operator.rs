@@ -15,6 +15,8 @@ pub enum Method {
     Uid,
     /// The operator knows its passphrase.
     Passphrase,
+    /// A program has a token that an operator made for it.
+    Token,
     /// The command holds the writer lock itself: no daemon runs, and the file system says who may.
     Local,
 }

@@ -108,6 +108,9 @@ pub(crate) enum Command {
     /// Make prompts out of recorded conversations
     #[command(subcommand)]
     Context(ContextCommand),
+    /// Call admin tools: everything operators can do, as one surface for programs
+    #[command(subcommand)]
+    Admin(AdminCommand),
     /// Call one tool through the gateway, as an agent would
     Call(CallArgs),
     /// Read and verify the evidence
@@ -478,6 +481,9 @@ operator is enrolled by the user the gateway runs as; later ones by an operator.
     },
     /// List the enrolled operators
     List,
+    /// Make, list and take back tokens with which your programs reach the admin tools
+    #[command(subcommand)]
+    Token(TokenCommand),
     /// Remove an operator
     Remove {
         /// The operator's name
@@ -485,6 +491,61 @@ operator is enrolled by the user the gateway runs as; later ones by an operator.
         /// Why
         #[arg(long)]
         reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token that speaks for you; it is shown once
+    #[command(
+        after_help = "Example:\n  portcullis operator token create ci --expires 90d\n  curl -H \"Authorization: Bearer $TOKEN\" \
+-H 'Content-Type: application/json' -d '{}' http://127.0.0.1:7412/api/admin/portcullis_servers_list"
+    )]
+    Create {
+        /// What the token is called
+        name: String,
+        /// How long it holds, as in 12h or 90d [default: until revoked]
+        #[arg(long, value_name = "SPAN")]
+        expires: Option<String>,
+    },
+    /// List the tokens in force
+    List,
+    /// Take a token back
+    Revoke {
+        /// What the token is called
+        name: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AdminCommand {
+    /// Call an admin tool and print its envelope
+    #[command(
+        after_help = "Examples:\n  portcullis admin call servers_list\n  portcullis admin call servers_set_state --json \
+'{\"server_id\": \"notes\", \"state\": \"halted\", \"confirm\": true, \"reason\": \"maintenance\"}'"
+    )]
+    Call {
+        /// The tool, with or without `portcullis_`
+        tool: String,
+        /// Its arguments, a JSON object; `-` reads them from stdin
+        #[arg(long, default_value = "{}", value_name = "JSON")]
+        json: String,
+    },
+    /// List the admin tools
+    Tools {
+        /// Only of one part of the gateway
+        domain: Option<String>,
+    },
+    /// Print the OpenAPI document of the HTTP surface
+    Openapi,
+    /// Serve the admin tools to one MCP client on stdin and stdout
+    Mcp {
+        /// List every tool instead of the three to browse, view and execute
+        #[arg(long)]
+        passthrough: bool,
     },
 }
 

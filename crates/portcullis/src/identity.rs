@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::operator::user_name;
 
 /// A passphrase on its way to the gateway, over a socket that only its user can open.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Passphrase(String);
 
 impl Passphrase {
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Passphrase {
 }
 
 /// Who asks, and its passphrase.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Credential {
     name: String,
     passphrase: Passphrase,

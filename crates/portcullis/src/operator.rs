@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_admin::mcp::{AdminMcp, Exposure};
+use portcullis_admin::{Actor, Class, Envelope, Invoker, Registry};
 use portcullis_catalog::Kind;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_gateway::control::{Activation, Claimant, Reacceptance, Registration, told_to_stop};
@@ -66,6 +68,11 @@ pub(crate) enum Request {
     OperatorEnrol { name: String, passphrase: Passphrase },
     OperatorList,
     OperatorRemove { name: String, reason: String },
+    OperatorTokenCreate { name: String, lifetime: Option<Duration> },
+    OperatorTokenList,
+    OperatorTokenRevoke { name: String, reason: String },
+    AdminCall { tool: String, args: String },
+    AdminMcp { message: String, passthrough: bool },
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
     ArtifactList,
@@ -83,6 +90,9 @@ pub(crate) enum Request {
 impl Request {
     /// Whether it needs an operator's credential: everything that changes something, or opens evidence (GOV-104).
     pub(crate) fn changes_something(&self) -> bool {
+        if let Request::AdminCall { tool, .. } = self {
+            return class_of(tool) != Some(Class::Read);
+        }
         !matches!(
             self,
             Request::McpList
@@ -92,6 +102,7 @@ impl Request {
                 | Request::ApproveShow { .. }
                 | Request::GrantsList
                 | Request::OperatorList
+                | Request::OperatorTokenList
                 | Request::TrustList { .. }
                 | Request::TrustShow { .. }
                 | Request::TrustVerify
@@ -113,17 +124,39 @@ struct Letter {
 
 type Answer = Result<Value, Failure>;
 
+/// What a tool may do; `None` if there is no such tool.
+fn class_of(tool: &str) -> Option<Class> {
+    let registry = Registry::build(portcullis_admin::tools::modules()).ok()?;
+    registry.get(tool).map(portcullis_admin::ToolDef::class)
+}
+
+/// Where operators are served: the control plane, and the one door to its operations.
+pub(crate) struct Desk {
+    pub(crate) control: Arc<Control>,
+    pub(crate) invoker: Invoker,
+}
+
+impl Desk {
+    pub(crate) fn of(gateway: &Gateway) -> Result<Self, Failure> {
+        let control = gateway.control.clone();
+        let invoker = Invoker::new(control.clone())
+            .map_err(|fault| Failure::new(ErrorCode::Internal, fault.to_string()))?;
+        Ok(Self { control, invoker })
+    }
+}
+
 /// The control plane: the running one, or our own.
 pub(crate) enum Channel {
-    Running(UnixStream),
-    Own(Box<Gateway>),
+    Running(UnixStream, PathBuf),
+    Own(Box<Gateway>, Desk),
 }
 
 impl Channel {
     /// Reaches the running gateway, or starts a control plane in this process.
     pub(crate) async fn open(options: portcullis_gateway::GatewayOptions) -> Result<Self, Failure> {
-        match UnixStream::connect(home::operator_socket(&options.home)).await {
-            Ok(stream) => return Ok(Channel::Running(stream)),
+        let socket = home::operator_socket(&options.home);
+        match UnixStream::connect(&socket).await {
+            Ok(stream) => return Ok(Channel::Running(stream, socket)),
             // Not ours to take the place of: somebody else is the operator here.
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 let message = "only the gateway's own user is its operator";
@@ -131,15 +164,36 @@ impl Channel {
             }
             Err(_) => {}
         }
-        Ok(Channel::Own(Box::new(Gateway::start(options).await?)))
+        let gateway = Box::new(Gateway::start(options).await?);
+        let desk = Desk::of(&gateway)?;
+        Ok(Channel::Own(gateway, desk))
+    }
+
+    /// Asks for one thing of several.
+    pub(crate) async fn ask_again(&self, request: &Request, credential: Option<Credential>) -> Answer {
+        match self {
+            Channel::Running(_, socket) => {
+                let lost =
+                    |error: std::io::Error| Failure::unavailable(format!("the gateway went away: {error}"));
+                exchange(UnixStream::connect(socket).await.map_err(lost)?, request, credential).await
+            }
+            Channel::Own(_, desk) => authorised(desk, Method::Local, request, credential).await,
+        }
+    }
+
+    /// Done asking.
+    pub(crate) async fn close(self) {
+        if let Channel::Own(gateway, _) = self {
+            gateway.finish().await;
+        }
     }
 
     /// Asks for one thing.
     pub(crate) async fn ask(self, request: &Request, credential: Option<Credential>) -> Answer {
         match self {
-            Channel::Running(stream) => exchange(stream, request, credential).await,
-            Channel::Own(gateway) => {
-                let answer = authorised(&gateway.control, Method::Local, request, credential).await;
+            Channel::Running(stream, _) => exchange(stream, request, credential).await,
+            Channel::Own(gateway, desk) => {
+                let answer = authorised(&desk, Method::Local, request, credential).await;
                 gateway.finish().await;
                 answer
             }
@@ -165,14 +219,14 @@ async fn exchange(mut stream: UnixStream, request: &Request, credential: Option<
 }
 
 /// Serves the operator socket until told to stop.
-pub(crate) async fn serve(control: Arc<Control>, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
-    let path = home::operator_socket(control.home());
+pub(crate) async fn serve(desk: Arc<Desk>, mut stop: watch::Receiver<bool>) -> std::io::Result<()> {
+    let path = home::operator_socket(desk.control.home());
     let listener = home::listen(&path)?;
     tokio::spawn(async move {
         loop {
             tokio::select! {
                 accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                    tokio::spawn(serve_one(control.clone(), stream));
+                    tokio::spawn(serve_one(desk.clone(), stream));
                 },
                 () = told_to_stop(&mut stop) => break,
             }
@@ -182,14 +236,14 @@ pub(crate) async fn serve(control: Arc<Control>, mut stop: watch::Receiver<bool>
     Ok(())
 }
 
-async fn serve_one(control: Arc<Control>, stream: UnixStream) -> Option<()> {
+async fn serve_one(desk: Arc<Desk>, stream: UnixStream) -> Option<()> {
     let peer = stream.peer_cred().ok()?;
     let (read, mut write) = stream.into_split();
     let answer: Answer = if peer.uid() == rustix::process::geteuid().as_raw() {
         let mut line = String::new();
         BufReader::new(read.take(MAX_REQUEST)).read_line(&mut line).await.ok()?;
         match serde_json::from_str::<Letter>(&line) {
-            Ok(letter) => authorised(&control, Method::Uid, &letter.request, letter.credential).await,
+            Ok(letter) => authorised(&desk, Method::Uid, &letter.request, letter.credential).await,
             Err(error) => {
                 Err(Failure::new(ErrorCode::Validation, format!("not an operator request: {error}")))
             }
@@ -199,7 +253,7 @@ async fn serve_one(control: Arc<Control>, stream: UnixStream) -> Option<()> {
             portcullis_audit::EventName::OperatorAuthFailed,
             &portcullis_core::Actor::operator(format!("uid-{}", peer.uid())),
         );
-        let _ = control.log().append(vec![event.data(json!({"method": "uid"}))]);
+        let _ = desk.control.log().append(vec![event.data(json!({"method": "uid"}))]);
         Err(Failure::new(ErrorCode::OperatorAuth, "only the gateway's own user is its operator"))
     };
     let reply = serde_json::to_vec(&answer).ok()?;
@@ -218,7 +272,7 @@ pub(crate) fn user_name() -> String {
 
 /// Carries out one request, if who asks may.
 async fn authorised(
-    control: &Control,
+    desk: &Desk,
     channel: Method,
     request: &Request,
     credential: Option<Credential>,
@@ -226,15 +280,16 @@ async fn authorised(
     let proof = if request.changes_something() {
         let credential = credential.map(Credential::into_parts);
         let claimant = Claimant { channel, user: user_name(), credential };
-        control.authenticate(claimant, matches!(request, Request::OperatorEnrol { .. })).await?
+        desk.control.authenticate(claimant, matches!(request, Request::OperatorEnrol { .. })).await?
     } else {
         OperatorProof::authenticated(user_name(), channel, Separation::SameUid)
     };
-    perform(control, &proof, request).await
+    perform(desk, &proof, request).await
 }
 
 /// Carries out one request.
-async fn perform(control: &Control, operator: &OperatorProof, request: &Request) -> Answer {
+async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> Answer {
+    let control = &*desk.control;
     Ok(match request {
         Request::McpAdd { registration } => {
             json!(control.register(operator, (**registration).clone()).await?)
@@ -264,7 +319,7 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         }
         Request::McpAccept { accept } => json!(control.reaccept(operator, accept.clone()).await?),
         Request::McpHalt { name, reason } => {
-            let ended = control.halt(&operator.actor(), &server(name)?, None, &[], reason).await?;
+            let ended = control.halt_by(operator, &server(name)?, reason).await?;
             json!({"name": name, "state": "halted", "approvals_invalidated": ended})
         }
         Request::McpResume { name, reason } => {
@@ -316,6 +371,30 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
         Request::OperatorRemove { name, reason } => {
             control.remove_operator(operator, name, reason).await?;
             json!({"name": name, "state": "removed"})
+        }
+        Request::OperatorTokenCreate { name, lifetime } => {
+            let (token, kept) = control.create_operator_token(operator, name, *lifetime).await?;
+            let mut created = json!(kept);
+            // To the operator, once, over a socket that only the gateway's user can open.
+            created["token"] = json!(token.expose());
+            created
+        }
+        Request::OperatorTokenList => json!(control.operator_tokens()),
+        Request::OperatorTokenRevoke { name, reason } => {
+            control.revoke_operator_token(operator, name, reason).await?;
+            json!({"name": name, "state": "revoked"})
+        }
+        Request::AdminCall { tool, args } => {
+            let actor = Actor::operator(operator.clone());
+            let raw = serde_json::value::RawValue::from_string(args.clone())
+                .map_err(|_| Failure::field("json", "the arguments are not JSON"))?;
+            let channel = portcullis_admin::Channel::Operator;
+            said(&desk.invoker.call(tool, &raw, Some(&actor), channel).await)
+        }
+        Request::AdminMcp { message, passthrough } => {
+            let exposure = if *passthrough { Exposure::Passthrough } else { Exposure::Gateway };
+            let server = AdminMcp::new(desk.invoker.clone(), exposure, env!("CARGO_PKG_VERSION"));
+            json!(server.answer(&Actor::operator(operator.clone()), message.as_bytes()).await)
         }
         Request::TrustList { server, state } => {
             let wanted = |row: &Value| {
@@ -372,6 +451,11 @@ async fn perform(control: &Control, operator: &OperatorProof, request: &Request)
             json!({"agent": agent, "state": "revoked"})
         }
     })
+}
+
+/// An envelope as its own bytes, so that every surface answers the same.
+fn said(envelope: &Envelope) -> Value {
+    json!({"envelope": envelope.to_json(), "exit": envelope.exit_code()})
 }
 
 fn server(name: &str) -> Result<ServerIdentity, Failure> {

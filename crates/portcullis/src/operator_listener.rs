@@ -1,13 +1,10 @@
-//! What operators reach by HTTP: the console (GOV-104). Agents have a listener of their own, where none of this is.
+//! What operators and their programs reach by HTTP: the console, and the admin tools (GOV-104, ADM-2). Agents have a listener of their own, where none of this is.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 
-use portcullis_admin::Invoker;
+use portcullis_admin::http::Door;
 use portcullis_console::{Console, ConsoleOptions};
-use portcullis_core::ErrorCode;
-use portcullis_gateway::Control;
 use portcullis_gateway::control::told_to_stop;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -15,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::OperatorSection;
 use crate::failure::Failure;
+use crate::operator::Desk;
 
 /// Bound, and not serving yet: agents are told its address before the gateway starts.
 pub(crate) struct OperatorListener {
@@ -54,20 +52,19 @@ impl OperatorListener {
     }
 
     /// Serves until told to stop.
-    pub(crate) fn serve(
-        self,
-        control: Arc<Control>,
-        mut stop: watch::Receiver<bool>,
-    ) -> Result<JoinHandle<()>, Failure> {
-        let invoker = Invoker::new(control.clone())
-            .map_err(|fault| Failure::new(ErrorCode::Internal, fault.to_string()))?;
-        let router = Console::new(control, invoker, self.options, stop.clone()).router();
-        Ok(tokio::spawn(async move {
+    pub(crate) fn serve(self, desk: &Desk, mut stop: watch::Receiver<bool>) -> JoinHandle<()> {
+        let door = Door { local: self.options.local, public: self.options.url.clone() };
+        let (control, invoker) = (desk.control.clone(), desk.invoker.clone());
+        let programs =
+            portcullis_admin::http::router(control.clone(), invoker, door, env!("CARGO_PKG_VERSION"));
+        let router =
+            programs.merge(Console::new(control, desk.invoker.clone(), self.options, stop.clone()).router());
+        tokio::spawn(async move {
             let stopped = async move { told_to_stop(&mut stop).await };
             if let Err(error) = axum::serve(self.listener, router).with_graceful_shutdown(stopped).await {
                 tracing::error!(%error, "the operator listener ended");
             }
-        }))
+        })
     }
 }
 

@@ -44,6 +44,7 @@ pub fn is_state_event(name: &str) -> bool {
             | "credential.removed"
             | "operator.enrolled"
             | "operator.removed"
+            | "admin.state_changed"
     )
 }
 
@@ -76,6 +77,8 @@ pub(crate) enum Change<'a> {
     Operator { name: &'a str, operator: &'a Value },
     /// An operator is none any more.
     NoOperator { name: &'a str },
+    /// Something operators set is this document now; `None`: it is gone.
+    Kept { kind: &'a str, id: &'a str, version: u64, document: Option<&'a Value> },
 }
 
 /// An operator's decision, and what the approval is after it.
@@ -169,6 +172,12 @@ impl<'a> Change<'a> {
                 Change::Operator { name: event.text_of(operator, "name")?, operator }
             }
             "operator.removed" => Change::NoOperator { name: event.text("operator")? },
+            "admin.state_changed" => Change::Kept {
+                kind: event.text("kind")?,
+                id: event.text("id")?,
+                version: event.data["version"].as_u64().unwrap_or(1),
+                document: Some(&event.data["document"]).filter(|document| !document.is_null()),
+            },
             _ => return Ok(None),
         };
         Ok(Some(change))
@@ -246,6 +255,7 @@ mod tests {
             "policy.activated",
             "operator.enrolled",
             "operator.removed",
+            "admin.state_changed",
         ];
         for name in names {
             assert!(is_state_event(name), "{name}");

@@ -28,5 +28,5 @@ mod store;
 
 pub use change::{Applied, is_state_event};
 pub use error::StoreError;
-pub use rows::{AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
+pub use rows::{AdminStateRow, AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
 pub use store::Store;

@@ -149,6 +149,19 @@ async fn write(
                 .bind(operator.to_string())
                 .bind(number(seq))
         }
+        Change::Kept { kind, id, version, document: Some(document) } => sqlx::query(
+            "INSERT OR REPLACE INTO admin_state (kind, id, version, document, seq) VALUES (?, ?, ?, ?, ?)",
+        )
+        .bind(kind.to_owned())
+        .bind(id.to_owned())
+        .bind(number(version))
+        .bind(document.to_string())
+        .bind(number(seq)),
+        Change::Kept { kind, id, document: None, .. } => {
+            sqlx::query("DELETE FROM admin_state WHERE kind = ? AND id = ?")
+                .bind(kind.to_owned())
+                .bind(id.to_owned())
+        }
         Change::NoOperator { name } => {
             sqlx::query("DELETE FROM operator WHERE name = ?").bind(name.to_owned())
         }

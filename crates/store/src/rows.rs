@@ -92,6 +92,34 @@ pub struct OperatorRow {
     pub seq: u64,
 }
 
+/// Something operators set: a document of some kind.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AdminStateRow {
+    /// What kind of thing it is.
+    pub kind: String,
+    /// Which one.
+    pub id: String,
+    /// How often it was set.
+    pub version: u64,
+    /// As it was set last.
+    pub document: Value,
+    /// The record that set it.
+    pub seq: u64,
+}
+
+impl FromRow<'_, SqliteRow> for AdminStateRow {
+    fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
+        let version: i64 = row.try_get("version")?;
+        Ok(Self {
+            kind: row.try_get("kind")?,
+            id: row.try_get("id")?,
+            version: version.unsigned_abs(),
+            document: json(row, "document")?,
+            seq: seq(row)?,
+        })
+    }
+}
+
 impl FromRow<'_, SqliteRow> for OperatorRow {
     fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
         Ok(Self { name: row.try_get("name")?, operator: json(row, "operator")?, seq: seq(row)? })

@@ -11,14 +11,17 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use crate::change::Applied;
 use crate::error::StoreError;
 use crate::project;
-use crate::rows::{AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
+use crate::rows::{
+    AdminStateRow, AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow,
+};
 
 /// Each brings the schema from its index to the next and sets `user_version` itself.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     include_str!("../migrations/0001_state.sql"),
     include_str!("../migrations/0002_agent_keys.sql"),
     include_str!("../migrations/0003_policies.sql"),
     include_str!("../migrations/0004_operators.sql"),
+    include_str!("../migrations/0005_admin_state.sql"),
 ];
 
 /// State, following one audit log.
@@ -83,7 +86,7 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         sqlx::raw_sql(
             "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; \
-             DELETE FROM policy_activation; DELETE FROM agent_key; DELETE FROM operator;",
+             DELETE FROM policy_activation; DELETE FROM agent_key; DELETE FROM operator; DELETE FROM admin_state;",
         )
         .execute(&mut *transaction)
         .await?;
@@ -122,6 +125,11 @@ impl Store {
     /// The enrolled operators, by name.
     pub async fn operators(&self) -> Result<Vec<OperatorRow>, StoreError> {
         Ok(sqlx::query_as("SELECT * FROM operator ORDER BY name").fetch_all(&self.pool).await?)
+    }
+
+    /// What operators set besides, by kind and id.
+    pub async fn admin_state(&self) -> Result<Vec<AdminStateRow>, StoreError> {
+        Ok(sqlx::query_as("SELECT * FROM admin_state ORDER BY kind, id").fetch_all(&self.pool).await?)
     }
 
     /// Lets go of the file. Dropping the last handle does it too, but later.

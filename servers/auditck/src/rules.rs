@@ -11,7 +11,7 @@ type Records<'a> = &'a [Value];
 type Rule = fn(Records<'_>, &mut dyn FnMut(&Value, &str));
 
 pub(crate) fn check(records: Records<'_>) -> Vec<Finding> {
-    let rules: [(&str, Rule); 8] = [
+    let rules: [(&str, Rule); 9] = [
         ("INV-MP-001", declarations),
         ("INV-MP-002", permits),
         ("INV-MP-003", validations),
@@ -20,6 +20,7 @@ pub(crate) fn check(records: Records<'_>) -> Vec<Finding> {
         ("INV-MP-006", classes),
         ("AUD-A", outcomes),
         ("AUD-68", once),
+        ("ADM-53", operations),
     ];
     let mut found = Vec::new();
     for (name, rule) in rules {
@@ -113,6 +114,42 @@ fn registrations(records: Records<'_>, report: &mut dyn FnMut(&Value, &str)) {
         }
         if record["tool_id"].is_string() && !registered.contains(&server_of(record)) {
             report(record, "about a server that is not registered");
+        }
+    }
+}
+
+/// Every admin operation is announced once by an operator and concluded once, before the gateway starts again.
+fn operations(records: Records<'_>, report: &mut dyn FnMut(&Value, &str)) {
+    let concluding = ["admin.op_executed", "admin.op_failed"];
+    let same = |a: &Value, b: &Value| a["data"]["op_id"] == b["data"]["op_id"];
+    for (at, intent) in of(records, "admin.op_intent") {
+        if intent["actor"]["kind"] != "operator" {
+            report(intent, "not an operator's");
+        }
+        if of(records, "admin.op_intent").any(|(other, before)| other < at && same(before, intent)) {
+            report(intent, "announced twice");
+        }
+        let mut concluded = 0;
+        for record in &records[at + 1..] {
+            if record["event"] == "system.started" && concluded == 0 {
+                report(intent, "not concluded before the next start");
+                break;
+            }
+            if concluding.iter().any(|event| record["event"] == *event) && same(record, intent) {
+                concluded += 1;
+                if concluded == 2 {
+                    report(record, "concluded twice");
+                }
+            }
+        }
+    }
+    for event in concluding {
+        for (at, record) in of(records, event).filter(|(_, record)| record["data"]["op_id"].is_string()) {
+            let announced =
+                of(records, "admin.op_intent").any(|(before, intent)| before < at && same(intent, record));
+            if !announced {
+                report(record, "concluded and never announced");
+            }
         }
     }
 }

@@ -142,7 +142,7 @@ impl ServerService {
 
     /// Halts one. Its approvals end.
     pub async fn halt(&self, op: &Op, id: &ServerIdentity) -> Result<ServerRecord, AdminError> {
-        self.control.halt(&op.operator().actor(), id, None, &[], op.reason()).await?;
+        self.control.halt_by(op.operator(), id, op.reason()).await?;
         self.row(id)
     }
 

@@ -74,7 +74,7 @@ impl Control {
             let data = json!({"envelope_id": envelope.envelope_id, "reason": "revoked"});
             Event::new(EventName::EnvelopeInvalidated, &operator.actor()).data(data)
         }));
-        self.log.commit(events).await?;
+        self.commit(operator, events).await?;
         self.book.end(&[id], State::Revoked);
         approval.state = State::Revoked;
         Ok(approval)
@@ -112,7 +112,7 @@ impl Control {
                 .epoch(decided.registration_epoch)
                 .data(json!({"envelope": envelope}))
         }));
-        self.log.commit(events).await?;
+        self.commit(operator, events).await?;
         self.book.apply(decided.clone());
         Ok(decided)
     }

@@ -38,7 +38,7 @@ impl Control {
             "bytes": view.bytes(), "call_id": record.origin.call_id, "handle": handle, "outcome": "shown",
             "selector": selector.kind(), "tool": record.origin.tool_identity,
         }));
-        self.log.commit(vec![event]).await?;
+        self.commit(operator, vec![event]).await?;
         let (portcullis_context::view::Slice::Text(slice) | portcullis_context::view::Slice::Part(slice)) =
             view.slice;
         Ok(json!({"record": record, "slice": slice, "more": view.more.map(|more| more.to_string())}))

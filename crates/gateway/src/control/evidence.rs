@@ -46,7 +46,8 @@ impl Control {
         out: PathBuf,
     ) -> Result<Exported, ControlError> {
         let data = json!({"from": from, "out": one_line(&out.display().to_string()), "to": to});
-        self.log.commit(vec![Event::new(EventName::AuditExported, &operator.actor()).data(data)]).await?;
+        self.commit(operator, vec![Event::new(EventName::AuditExported, &operator.actor()).data(data)])
+            .await?;
         let log = self.log.clone();
         blocking(move || {
             let _: SignedCheckpoint = log.checkpoint()?;
@@ -70,7 +71,8 @@ impl Control {
             return Ok(Vec::new());
         }
         let data = json!({"objects": objects, "reason": one_line(reason)});
-        self.log.commit(vec![Event::new(EventName::AuditEvidenceRead, &operator.actor()).data(data)]).await?;
+        self.commit(operator, vec![Event::new(EventName::AuditEvidenceRead, &operator.actor()).data(data)])
+            .await?;
         let log = self.log.clone();
         blocking(move || {
             let mut pieces = Vec::with_capacity(objects.len());
@@ -141,7 +143,8 @@ impl Control {
                 format!("there is no key {key}; `portcullis audit retention list` names those there are");
             return Err(ControlError::new(ErrorCode::NotFound, message));
         }
-        self.log.commit(vec![Event::new(EventName::AdminOpExecuted, &operator.actor()).data(data)]).await?;
+        self.commit(operator, vec![Event::new(EventName::AdminOpExecuted, &operator.actor()).data(data)])
+            .await?;
         let log = self.log.clone();
         blocking(move || log.hold(key, held).map(drop)).await
     }

@@ -39,7 +39,7 @@ impl Control {
         let expires_at = lifetime.map(|lifetime| now.after(lifetime));
         let (secret, key) = AgentKey::create(&principal, grants, now, expires_at);
         let event = Event::new(EventName::CredentialStored, &operator.actor());
-        self.log.commit(vec![event.data(json!({"kind": KIND, "key": key}))]).await?;
+        self.commit(operator, vec![event.data(json!({"kind": KIND, "key": key}))]).await?;
         self.keys.put(key.clone());
         Ok((secret, key))
     }
@@ -59,7 +59,7 @@ impl Control {
         }
         let event = Event::new(EventName::CredentialRemoved, &operator.actor());
         let data = json!({"kind": KIND, "agent": agent, "reason": portcullis_core::error::one_line(reason)});
-        self.log.commit(vec![event.data(data)]).await?;
+        self.commit(operator, vec![event.data(data)]).await?;
         self.keys.remove(agent);
         Ok(())
     }

@@ -8,6 +8,7 @@ mod artifacts;
 mod catalogue;
 mod evidence;
 mod explain;
+mod kept;
 mod keys;
 mod operators;
 mod policy;
@@ -16,6 +17,7 @@ mod registration;
 mod replay;
 mod start;
 mod surface;
+mod tokens;
 mod trust;
 mod watch;
 
@@ -24,12 +26,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_audit::{AuditBlocked, AuditLog};
-use portcullis_core::{Clock, ErrorCode, Principal, ServerIdentity};
+use portcullis_audit::{AuditBlocked, AuditLog, Event, Receipt};
+use portcullis_core::{Clock, ErrorCode, LogId, Principal, ServerIdentity};
 use portcullis_gauntlet::{Gauntlet, GauntletConfig};
 use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
-use portcullis_governance::operator::Method;
+use portcullis_governance::operator::{Method, OperatorProof};
 use portcullis_governance::policy::{Bundle, Policy};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::{Names, Registry, ServerEntry};
@@ -47,6 +49,7 @@ use crate::world::{World, WorldCell};
 
 pub use evidence::Piece;
 pub use explain::Explanation;
+pub use kept::Kept;
 pub use operators::{Claimant, Enrolled};
 pub use policy::Activation;
 pub use reacceptance::{Reacceptance, Replaced};
@@ -55,6 +58,7 @@ pub use replay::Replayed;
 pub(crate) use replay::output_schema_sha256;
 pub use start::Gateway;
 pub use surface::{SurfaceParts, ToolPart};
+pub use tokens::OperatorToken;
 
 /// How a gateway is set up.
 #[derive(Debug, Clone)]
@@ -217,6 +221,14 @@ impl From<AuditBlocked> for ControlError {
     }
 }
 
+/// The events with a reference to the intent that announced them.
+pub(crate) fn announced(operation: Option<(LogId, u64)>, events: Vec<Event>) -> Vec<Event> {
+    match operation {
+        Some((log, seq)) => events.into_iter().map(|event| event.reference(log, seq)).collect(),
+        None => events,
+    }
+}
+
 /// The control plane.
 #[derive(Debug)]
 pub struct Control {
@@ -225,6 +237,8 @@ pub struct Control {
     book: Arc<Book>,
     keys: Arc<AgentKeys>,
     operators: operators::Operators,
+    kept: kept::KeptDocuments,
+    refused_tokens: std::sync::Mutex<portcullis_governance::operator::passphrase::Lockout>,
     world: Arc<WorldCell>,
     options: GatewayOptions,
     settings: Settings,
@@ -262,6 +276,16 @@ impl State {
 }
 
 impl Control {
+    /// Makes an operator's events durable. If an intent announced them they refer to it, so that whoever reads the log
+    /// after a crash knows what became of it (ADM-53).
+    pub(crate) async fn commit(
+        &self,
+        operator: &OperatorProof,
+        events: Vec<Event>,
+    ) -> Result<Receipt, AuditBlocked> {
+        self.log.commit(announced(operator.operation(), events)).await
+    }
+
     /// The world in force now.
     pub fn world(&self) -> Arc<World> {
         self.world.load()

@@ -157,7 +157,8 @@ impl Control {
             ControlError::new(ErrorCode::Internal, format!("cannot keep the passphrase: {error}"))
         })?;
         let data = json!({"by": operator.name(), "method": Method::Passphrase, "operator": enrolled});
-        self.log.commit(vec![Event::new(EventName::OperatorEnrolled, &operator.actor()).data(data)]).await?;
+        self.commit(operator, vec![Event::new(EventName::OperatorEnrolled, &operator.actor()).data(data)])
+            .await?;
         let before = self.operators.lock().insert(name.to_owned(), (enrolled.clone(), Some(verifier)));
         if let Some((before, _)) = before {
             let _ = fs::remove_file(file_of(&self.options.home, &before));
@@ -173,16 +174,18 @@ impl Control {
         reason: &str,
     ) -> Result<(), ControlError> {
         need_reason(reason)?;
-        let _one_at_a_time = self.state.lock().await;
+        let one_at_a_time = self.state.lock().await;
         let Some((enrolled, _)) = self.operators.lock().get(name).cloned() else {
             let message = format!("no operator {} is enrolled", portcullis_core::name::printable(name));
             return Err(ControlError::new(ErrorCode::NotFound, message));
         };
         let data = json!({"operator": name, "reason": one_line(reason)});
-        self.log.commit(vec![Event::new(EventName::OperatorRemoved, &operator.actor()).data(data)]).await?;
+        self.commit(operator, vec![Event::new(EventName::OperatorRemoved, &operator.actor()).data(data)])
+            .await?;
         self.operators.lock().remove(name);
         let _ = fs::remove_file(file_of(&self.options.home, &enrolled));
-        Ok(())
+        drop(one_at_a_time);
+        self.revoke_tokens_of(operator, name).await
     }
 }
 

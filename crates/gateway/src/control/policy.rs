@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use portcullis_audit::{AuditLog, Event, EventName, RetentionClass, Role};
 use portcullis_core::error::one_line;
-use portcullis_core::{Actor, ErrorCode, PolicyVersion, Sha256Digest, failpoint};
+use portcullis_core::{Actor, ErrorCode, LogId, PolicyVersion, Sha256Digest, failpoint};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::{Bundle, Policy};
 use portcullis_store::Store;
@@ -17,7 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::registration::need_reason;
-use super::{Control, ControlError, GatewayOptions, State};
+use super::{Control, ControlError, GatewayOptions, State, announced};
 
 /// A policy that was put in force.
 #[derive(Debug, Clone, Serialize)]
@@ -113,7 +113,8 @@ impl Control {
             let message = format!("that is the policy in force: version {}", state.policy.version().counter);
             return Err(ControlError::new(ErrorCode::Conflict, message));
         }
-        let activation = activate(&self.log, &operator.actor(), &policy, reason, &self.options).await?;
+        let by = (&operator.actor(), operator.operation());
+        let activation = activate(&self.log, by, &policy, reason, &self.options).await?;
         state.policy = Arc::new(policy);
         state.activations.push(activation.clone());
         state.assign_tiers();
@@ -165,7 +166,7 @@ pub(super) async fn at_start(
         }
     }
     let policy = compile(&bundle, options, counter + 1)?;
-    activations.push(activate(log, &Actor::system(), &policy, reason, options).await?);
+    activations.push(activate(log, (&Actor::system(), None), &policy, reason, options).await?);
     Ok((Arc::new(policy), activations))
 }
 
@@ -177,7 +178,7 @@ fn compile(bundle: &Bundle, options: &GatewayOptions, counter: u64) -> Result<Po
 /// One durable event, with the texts as evidence.
 async fn activate(
     log: &AuditLog,
-    actor: &Actor,
+    (actor, operation): (&Actor, Option<(LogId, u64)>),
     policy: &Policy,
     reason: &str,
     options: &GatewayOptions,
@@ -193,7 +194,7 @@ async fn activate(
         RetentionClass::Hold,
         Bytes::copy_from_slice(policy.document()),
     );
-    let receipt = log.commit(vec![event]).await?;
+    let receipt = log.commit(announced(operation, vec![event])).await?;
     Ok(Activation {
         version: policy.version(),
         by: actor.to_string(),

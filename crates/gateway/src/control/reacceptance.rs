@@ -124,7 +124,7 @@ impl Control {
         events.extend(self.invalidations(&ended, "declaration_change"));
         events.extend(carried.iter().flat_map(|(approval, view)| carry_events(operator, approval, view)));
         portcullis_core::failpoint::pass("declaration.before_accept");
-        self.log.commit(events).await?;
+        self.commit(operator, events).await?;
         portcullis_core::failpoint::pass("registry.before_commit");
         self.replace(&mut state, &entry, next.clone(), accepted, &ended).await;
         for (approval, view) in &carried {

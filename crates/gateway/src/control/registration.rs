@@ -8,7 +8,8 @@ use portcullis_audit::{Event, EventName, RetentionClass, Role};
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::name::has_visible_character;
 use portcullis_core::{
-    Actor, ApprovalId, ErrorCode, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, failpoint,
+    Actor, ApprovalId, ErrorCode, LogId, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest,
+    failpoint,
 };
 use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
 use portcullis_governance::approval::State as ApprovalState;
@@ -30,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::reacceptance::{changed_event, superseded_event};
-use super::{Control, ControlError, State};
+use super::{Control, ControlError, State, announced};
 use crate::upstreams::surface;
 
 /// How an operator says a server is reached.
@@ -219,7 +220,7 @@ impl Control {
         failpoint::pass("declaration.before_accept");
         let before = state.entries.get(&checked.identity).cloned();
         let Some(before) = before else {
-            self.log.commit(registration_events(operator, &record, &accepted)).await?;
+            self.commit(operator, registration_events(operator, &record, &accepted)).await?;
             failpoint::pass("registry.before_commit");
             state.counters.insert(checked.identity, counter);
             state.add(record.clone(), Arc::new(accepted), &self.log, &self.settings);
@@ -231,7 +232,7 @@ impl Control {
         events.push(superseded_event(operator, &before.record));
         events.push(acceptance_event(operator, &record, &accepted));
         events.extend(self.invalidations(&ended, "version_change"));
-        self.log.commit(events).await?;
+        self.commit(operator, events).await?;
         failpoint::pass("registry.before_commit");
         state.counters.insert(checked.identity, counter);
         self.replace(&mut state, &before, record.clone(), Arc::new(accepted), &ended).await;
@@ -307,7 +308,7 @@ impl Control {
             .data(json!({"reason": one_line(reason), "server": name}));
         let mut events = vec![removed];
         events.extend(self.invalidations(&ended, "removed"));
-        self.log.commit(events).await?;
+        self.commit(operator, events).await?;
         entry.live.halt();
         self.book.end(&ended, ApprovalState::Invalidated);
         state.entries.remove(name);
@@ -325,6 +326,28 @@ impl Control {
     pub async fn halt(
         &self,
         actor: &Actor,
+        name: &ServerIdentity,
+        fault: Option<Fault>,
+        tools: &[String],
+        reason: &str,
+    ) -> Result<usize, ControlError> {
+        self.halt_announced(actor, None, name, fault, tools, reason).await
+    }
+
+    /// Halts a server because an operator says so.
+    pub async fn halt_by(
+        &self,
+        operator: &OperatorProof,
+        name: &ServerIdentity,
+        reason: &str,
+    ) -> Result<usize, ControlError> {
+        self.halt_announced(&operator.actor(), operator.operation(), name, None, &[], reason).await
+    }
+
+    async fn halt_announced(
+        &self,
+        actor: &Actor,
+        operation: Option<(LogId, u64)>,
         name: &ServerIdentity,
         fault: Option<Fault>,
         tools: &[String],
@@ -350,7 +373,7 @@ impl Control {
         let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
         events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));
         events.extend(self.invalidations(&ended, "halt"));
-        self.log.commit(events).await?;
+        self.log.commit(announced(operation, events)).await?;
         self.book.end(&ended, ApprovalState::Invalidated);
         let mut record = (*entry.record).clone();
         (record.state, record.halt) = (ServerState::Halted, Some(reason));
@@ -375,11 +398,11 @@ impl Control {
             return Err(ControlError::new(ErrorCode::Conflict, format!("server '{name}' is not halted")));
         }
         let data = json!({"reason": one_line(reason), "server": name});
-        self.log
-            .commit(vec![
-                Event::new(EventName::ServerResumed, &operator.actor()).epoch(entry.epoch()).data(data),
-            ])
-            .await?;
+        self.commit(
+            operator,
+            vec![Event::new(EventName::ServerResumed, &operator.actor()).epoch(entry.epoch()).data(data)],
+        )
+        .await?;
         let mut record = (*entry.record).clone();
         (record.state, record.halt) = (ServerState::Active, None);
         entry.live.resume();

@@ -189,7 +189,7 @@ impl Control {
             .collect();
         let data = json!({"objects": objects, "reason": reason});
         let read = Event::new(EventName::AuditEvidenceRead, &operator.actor()).data(data);
-        self.log.commit(vec![event, read]).await?;
+        self.commit(operator, vec![event, read]).await?;
         Ok(())
     }
 }

@@ -26,6 +26,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::kept::{Kept, KeptDocuments};
 use super::operators::Operators;
 use super::policy::{self, Activation};
 use super::surface;
@@ -84,6 +85,7 @@ impl Gateway {
         restore_approvals(&store, &book).await?;
         let keys = restore_keys(&store).await?;
         let operators = restore_operators(&store, &options.home).await?;
+        let kept = restore_kept(&store).await?;
         let settings = Settings {
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
@@ -164,6 +166,8 @@ impl Gateway {
             book,
             keys,
             operators,
+            kept,
+            refused_tokens: std::sync::Mutex::default(),
             world,
             options,
             settings,
@@ -338,6 +342,15 @@ async fn restore_operators(store: &Store, home: &Path) -> Result<Operators, Cont
         operators.restore(home, enrolled);
     }
     Ok(operators)
+}
+
+async fn restore_kept(store: &Store) -> Result<KeptDocuments, ControlError> {
+    let kept = KeptDocuments::default();
+    let rows = store.admin_state().await;
+    for row in rows.map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))? {
+        kept.restore(&row.kind, Kept { id: row.id, version: row.version, document: row.document });
+    }
+    Ok(kept)
 }
 
 async fn restore_servers(

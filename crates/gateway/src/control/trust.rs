@@ -240,7 +240,7 @@ impl Control {
         })?;
         let more = json!({"reason": one_line(reason), "state": Trust::Trusted});
         let event = about.event(EventName::TrustGranted, &operator.actor(), more);
-        self.log.commit(vec![event]).await?;
+        self.commit(operator, vec![event]).await?;
         self.world.swap(state.world());
         let policy = state.policy.version().to_string();
         Ok(state.trust.with(|ledger| row(&about, ledger, &policy)))
@@ -265,7 +265,7 @@ impl Control {
         let more = json!({"reason": one_line(reason)});
         let mut events = vec![about.event(EventName::TrustRevoked, &operator.actor(), more)];
         events.extend(self.invalidations(&ended, "trust"));
-        self.log.commit(events).await?;
+        self.commit(operator, events).await?;
         match of_tool {
             Some(tool) => entry.live.reset_tool(tool),
             None => entry.live.reset(),

@@ -15,7 +15,7 @@ mod news;
 mod outlet;
 mod params;
 mod questions;
-mod revision;
+pub mod revision;
 mod rounds;
 pub mod sessions;
 mod stand_in;

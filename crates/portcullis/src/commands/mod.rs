@@ -1,5 +1,6 @@
 //! What happens for each command.
 
+mod admin;
 mod approve;
 mod artifact;
 mod audit;
@@ -109,6 +110,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Policy(command) => policy::run(&context, command).await,
             Command::Artifact(command) => artifact::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
+            Command::Admin(command) => admin::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,
             Command::Why(args) => why::run(&context, &args).await,

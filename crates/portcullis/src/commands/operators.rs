@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use portcullis_governance::declaration::Span;
 use serde_json::Value;
 
 use super::Context;
 use super::mcp::text;
-use crate::cli::OperatorCommand;
+use crate::cli::{OperatorCommand, TokenCommand};
 use crate::failure::Failure;
 use crate::identity::new_passphrase;
 use crate::operator::Request;
@@ -23,12 +24,50 @@ pub(super) async fn run(context: &Context<'_>, command: OperatorCommand) -> Resu
             let operators = context.ask(&Request::OperatorList).await?;
             context.output.result(&operators, render_list);
         }
+        OperatorCommand::Token(command) => token(context, command).await?,
         OperatorCommand::Remove { name, reason } => {
             let removed = context.ask(&Request::OperatorRemove { name, reason }).await?;
             context.output.result(&removed, |removed| format!("removed: {}", text(&removed["name"])));
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn token(context: &Context<'_>, command: TokenCommand) -> Result<(), Failure> {
+    match command {
+        TokenCommand::Create { name, expires } => {
+            let span = |text: String| text.parse::<Span>().map_err(|error| Failure::field("expires", error));
+            let lifetime = expires.map(span).transpose()?.map(|span| span.0);
+            let created = context.ask(&Request::OperatorTokenCreate { name, lifetime }).await?;
+            context.output.result(&created, |created| {
+                format!(
+                    "token {} of operator {}, shown this once:\n\n  {}\n\nPrograms send it as `Authorization: Bearer …` to the \
+                     operator listener.",
+                    text(&created["name"]),
+                    text(&created["operator"]),
+                    text(&created["token"])
+                )
+            });
+        }
+        TokenCommand::List => {
+            let tokens = context.ask(&Request::OperatorTokenList).await?;
+            context.output.result(&tokens, |tokens| {
+                let tokens = tokens.as_array().map(Vec::as_slice).unwrap_or_default();
+                if tokens.is_empty() {
+                    return "no tokens; `portcullis operator token create NAME` makes one".into();
+                }
+                let row = |token: &Value| {
+                    ["name", "operator", "created_at", "expires_at"].map(|key| text(&token[key])).to_vec()
+                };
+                table(&["name", "operator", "made", "expires"], tokens.iter().map(row).collect())
+            });
+        }
+        TokenCommand::Revoke { name, reason } => {
+            let revoked = context.ask(&Request::OperatorTokenRevoke { name, reason }).await?;
+            context.output.result(&revoked, |revoked| format!("revoked: token {}", text(&revoked["name"])));
+        }
+    }
+    Ok(())
 }
 
 fn render_list(operators: &Value) -> String {

@@ -89,7 +89,8 @@ impl Service {
         let failed = |error: std::io::Error| {
             Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
         };
-        operator::serve(gateway.control.clone(), stop.clone()).await.map_err(failed)?;
+        let desk = Arc::new(operator::Desk::of(&gateway)?);
+        operator::serve(desk.clone(), stop.clone()).await.map_err(failed)?;
         serve_agents(&home::agent_socket(&context.home), None, gateway.edge.clone(), stop.clone())
             .map_err(failed)?;
         for mode in MODES {
@@ -101,8 +102,7 @@ impl Service {
         let limits =
             HttpLimits { origins: config.gateway.allowed_origins.clone(), hosts, ..HttpLimits::default() };
         let http = tokio::spawn(gateway.edge.clone().serve_http(listener, limits, stop));
-        let serving = operators.map(|listener| listener.serve(gateway.control.clone(), gateway.stopping()));
-        let serving = serving.transpose()?;
+        let serving = operators.map(|listener| listener.serve(&desk, gateway.stopping()));
         let daemon = Daemon { mcp: format!("http://{address}/mcp"), console, pid: std::process::id() };
         write_whole(&home::daemon_file(&context.home), &serde_json::to_string(&daemon).unwrap_or_default())
             .map_err(failed)?;
@@ -192,7 +192,8 @@ async fn serve_stdio(context: &Context<'_>, mode: Option<ModeWord>) -> Result<Ex
         return Ok(ExitCode::SUCCESS);
     }
     let gateway = Gateway::start(context.options()?).await?;
-    operator::serve(gateway.control.clone(), gateway.stopping()).await.map_err(|error| {
+    let desk = Arc::new(operator::Desk::of(&gateway)?);
+    operator::serve(desk, gateway.stopping()).await.map_err(|error| {
         Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
     })?;
     let serving = gateway.edge.clone().serve_stdio_in(mode, tokio::io::stdin(), tokio::io::stdout());

@@ -1,6 +1,7 @@
 //! The whole gateway as its users meet it: real processes, real sockets, real files.
 
 mod access;
+mod admin;
 mod agent;
 mod approvals;
 mod audit;
