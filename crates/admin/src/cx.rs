@@ -8,7 +8,9 @@ use crate::actor::{Actor, Channel};
 use crate::grant::Op;
 use crate::registry::Registry;
 use crate::roles::Roles;
-use crate::services::{ApprovalService, AuditService, PolicyService, ServerService, TrustService};
+use crate::services::{
+    ApprovalService, AuditService, CallService, PolicyService, ServerService, TrustService,
+};
 
 /// What a handler is given besides its arguments.
 #[derive(Debug, Clone)]
@@ -39,6 +41,11 @@ impl Cx {
     /// Trust.
     pub fn trust(&self) -> TrustService {
         TrustService::new(self.control.clone())
+    }
+
+    /// Past calls.
+    pub fn calls(&self) -> CallService {
+        CallService::new(self.control.clone())
     }
 
     /// The evidence.

@@ -67,7 +67,7 @@ function localTimes(root) {
     if (isNaN(at)) continue;
     time.title = time.dateTime;
     const today = at.toDateString() === new Date().toDateString();
-    const clock = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    const clock = at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
     time.textContent = today ? clock : at.toLocaleDateString([], { month: "short", day: "numeric" }) + " " + clock;
   }
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::body::Bytes;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
+use portcullis_admin::Actor;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -92,6 +94,18 @@ impl Console {
             cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
         pairs.find(|(known, _)| *known == name).map(|(_, value)| value.to_owned())
     }
+}
+
+/// Lets pages of a session use the admin tools over HTTP (ADM-2): who sends the session's cookie and, in
+/// `X-CSRF-Token`, its token is its operator. Whoever does not is left to what comes behind.
+pub async fn admit(State(console): State<Arc<Console>>, mut request: Request, next: Next) -> Response {
+    let token =
+        request.headers().get("x-csrf-token").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let session = console.session(request.headers(), Use::Acts).filter(|session| session.wrote(token));
+    if let Some(session) = session.filter(|_| !request.headers().contains_key(header::AUTHORIZATION)) {
+        request.extensions_mut().insert(Actor::operator(session.operator));
+    }
+    next.run(request).await
 }
 
 /// Whether the page asks by itself, because something changed.

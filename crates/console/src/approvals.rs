@@ -188,3 +188,83 @@ impl Console {
         cards
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CORPUS: &str = include_str!("../../gauntlet/corpus/sanitiser.jsonl");
+
+    /// A page about an approval in which every text that others wrote is `text`.
+    fn page_with(text: &str) -> String {
+        let approval = json!({
+            "approval_id": "0", "status": "pending", "tool": text, "requested_by": text, "risk_level": "low",
+            "decisions": [{"by": text, "at": text, "reason": text}],
+            "presented": {
+                "arguments": {text: text}, "bindings": [text], "classes": [text], "scopes": [text], "credentials": [text],
+                "policies": [text], "server": {"justification": text},
+            },
+        });
+        let frame = Frame {
+            operator: "alice".into(),
+            csrf: "token".into(),
+            here: "/approvals",
+            version: "v",
+            waiting: 1,
+        };
+        ApprovalPart { frame, card: Card::new(&approval, "bob") }.render().unwrap()
+    }
+
+    #[test]
+    fn whatever_others_wrote_is_text() {
+        let tags = |page: &str| page.matches('<').count() - 2 * page.matches("<mark class=").count();
+        let harmless = tags(&page_with("x"));
+        let attacks = CORPUS.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut texts: Vec<String> =
+            attacks.map(|case| text(&case["in"])).filter(|text| !text.is_empty()).collect();
+        assert!(texts.len() > 20, "the corpus is elsewhere: {}", texts.len());
+        texts.extend(
+            [
+                "<script>alert(1)</script>",
+                "\"><img src=x onerror=alert(1)>",
+                "' onmouseover='x",
+                "</pre><form action=//e>",
+                "<!--",
+                "]]>",
+            ]
+            .map(ToOwned::to_owned),
+        );
+        for attack in texts {
+            let page = page_with(&attack);
+            assert_eq!(tags(&page), harmless, "{attack:?}");
+            assert_eq!(page.matches("<form").count(), page_with("x").matches("<form").count());
+        }
+    }
+
+    #[test]
+    fn no_template_says_that_text_is_safe() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
+        let mut seen = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let template = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            seen += 1;
+            for word in [
+                "|safe",
+                "| safe",
+                "autoescape",
+                "escape(\"none\")",
+                "<style",
+                " style=",
+                "onclick",
+                "javascript:",
+            ] {
+                assert!(!template.contains(word), "{word}");
+            }
+            assert_eq!(
+                template.matches("<script").count(),
+                template.matches("<script src=\"/assets/").count()
+            );
+        }
+        assert!(seen > 10);
+    }
+}

@@ -13,6 +13,7 @@
 //! | `live` | what changed, told to open pages |
 //! | `desk` | the admin tools, the only thing pages ask |
 //! | `approvals` | the inbox, one card, the decision |
+//! | `calls`, `servers`, `policy`, `audit`, `overview` | a page each |
 //! | `visible` | hostile text as it really is |
 //! | `assets` | files inside the binary |
 //!
@@ -24,11 +25,16 @@
 mod admission;
 mod approvals;
 mod assets;
+mod audit;
+mod calls;
 mod desk;
 mod guard;
 mod live;
 mod login;
+mod overview;
 mod page;
+mod policy;
+mod servers;
 mod session;
 mod visible;
 
@@ -43,6 +49,7 @@ use portcullis_gateway::Control;
 use tokio::sync::watch;
 use url::Url;
 
+pub use admission::admit;
 pub use session::SessionLife;
 
 use guard::Place;
@@ -102,6 +109,17 @@ impl Console {
             .route("/approvals/{id}/part", get(approvals::part))
             .route("/approvals/{id}/approve", post(approvals::approve))
             .route("/approvals/{id}/deny", post(approvals::deny))
+            .route("/overview", get(overview::page))
+            .route("/calls", get(calls::page))
+            .route("/calls/part", get(calls::part))
+            .route("/calls/{id}", get(calls::one))
+            .route("/servers", get(servers::page))
+            .route("/servers/{id}", get(servers::one))
+            .route("/servers/{id}/state", post(servers::set_state))
+            .route("/servers/{id}/accept", post(servers::accept))
+            .route("/policy", get(policy::page))
+            .route("/policy/rollback", post(policy::roll_back))
+            .route("/audit", get(audit::page))
             .route("/login", get(login::page).post(login::begin))
             .route("/logout", post(login::end))
             .route("/events", get(live::events))

@@ -34,7 +34,48 @@ impl Frame {
     }
 }
 
-const MENU: [(&str, &str); 1] = [("/approvals", "Approvals")];
+const MENU: [(&str, &str); 6] = [
+    ("/approvals", "Approvals"),
+    ("/overview", "Overview"),
+    ("/calls", "Calls"),
+    ("/servers", "Servers"),
+    ("/policy", "Policy"),
+    ("/audit", "Audit"),
+];
+
+/// Where in a long list a page is.
+#[derive(Debug, Clone)]
+pub(crate) struct Pager {
+    first: u64,
+    last: u64,
+    total: u64,
+    pub(crate) newer: Option<String>,
+    pub(crate) older: Option<String>,
+}
+
+impl Pager {
+    /// `shown` rows from `offset` on, of `total`; `address` says where others are.
+    pub(crate) fn new(
+        offset: u64,
+        shown: u64,
+        total: u64,
+        rows: u64,
+        address: impl Fn(u64) -> String,
+    ) -> Self {
+        Self {
+            first: offset + 1,
+            last: offset + shown,
+            total,
+            newer: (offset > 0).then(|| address(offset.saturating_sub(rows))),
+            older: (offset + shown < total).then(|| address(offset + shown)),
+        }
+    }
+
+    /// Which rows these are.
+    pub(crate) fn words(&self) -> String {
+        format!("{}–{} of {}", self.first, self.last, self.total)
+    }
+}
 
 impl Console {
     /// The frame of a page, with what the menu says.

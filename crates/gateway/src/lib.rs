@@ -20,6 +20,7 @@
 //! | `sealed` | opaque texts that clients carry for us |
 //! | [`projector`] | state in the store, following the log |
 //! | [`recovery`] | what a crash left open |
+//! | [`story`] | what the log says about one call |
 //! | [`cassette`], [`replay`] | recorded results, and calls answered from them |
 //!
 //! It deliberately holds no policy of its own and knows nothing of command lines or configuration files.
@@ -45,6 +46,7 @@ pub mod replay;
 pub mod result;
 mod sealed;
 pub mod shaping;
+pub mod story;
 pub mod surface;
 pub mod target;
 mod upstream_said;

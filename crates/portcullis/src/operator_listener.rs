@@ -57,8 +57,9 @@ impl OperatorListener {
         let (control, invoker) = (desk.control.clone(), desk.invoker.clone());
         let programs =
             portcullis_admin::http::router(control.clone(), invoker, door, env!("CARGO_PKG_VERSION"));
-        let router =
-            programs.merge(Console::new(control, desk.invoker.clone(), self.options, stop.clone()).router());
+        let console = Console::new(control, desk.invoker.clone(), self.options, stop.clone());
+        let sessions = axum::middleware::from_fn_with_state(console.clone(), portcullis_console::admit);
+        let router = programs.layer(sessions).merge(console.router());
         tokio::spawn(async move {
             let stopped = async move { told_to_stop(&mut stop).await };
             if let Err(error) = axum::serve(self.listener, router).with_graceful_shutdown(stopped).await {

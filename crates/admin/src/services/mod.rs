@@ -5,12 +5,14 @@
 
 mod approvals;
 mod audit;
+mod calls;
 mod policies;
 mod servers;
 mod trust;
 
 pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
 pub use audit::{AuditService, Verification};
+pub use calls::{CallDetail, CallService, CallSummary, CallsBucket, CallsOverview};
 pub use policies::{ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord, PolicyService};
-pub use servers::{ServerDetail, ServerRecord, ServerService, ToolRow};
+pub use servers::{DriftRow, ServerDetail, ServerRecord, ServerService, ToolRow};
 pub use trust::{TrustRecord, TrustService};

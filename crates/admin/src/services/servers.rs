@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use portcullis_core::ServerIdentity;
 use portcullis_gateway::Control;
+use portcullis_gateway::control::Reacceptance;
 use portcullis_governance::record::ServerState;
 use portcullis_governance::registry::ServerEntry;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::AdminError;
 use crate::grant::Op;
@@ -55,6 +57,17 @@ pub struct ToolRow {
     pub trust: String,
 }
 
+/// A field in which a server is not what was accepted.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DriftRow {
+    /// Which, as an item and a JSON pointer.
+    pub field: String,
+    /// What was accepted; nothing if it is new.
+    pub before: Value,
+    /// What the server says now; nothing if it is gone.
+    pub after: Value,
+}
+
 /// A server with everything an operator wants to know of it.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ServerDetail {
@@ -80,6 +93,8 @@ pub struct ServerDetail {
     pub tool_rows: Vec<ToolRow>,
     /// What it says of itself that was not accepted.
     pub drifted: bool,
+    /// In which fields.
+    pub drift: Vec<DriftRow>,
     /// The state of the connection to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
@@ -109,7 +124,13 @@ impl ServerService {
     }
 
     /// One of them.
-    pub fn get(&self, id: &ServerIdentity) -> Result<ServerDetail, AdminError> {
+    pub async fn get(&self, id: &ServerIdentity) -> Result<ServerDetail, AdminError> {
+        let drift = self.control.drift(id).await;
+        let drift = drift.into_iter().map(|change| DriftRow {
+            field: format!("{}{}", change.item, change.pointer),
+            before: change.before.unwrap_or_default(),
+            after: change.after.unwrap_or_default(),
+        });
         let world = self.control.world();
         let entry = world.registry().server(id).ok_or_else(|| absent(id))?;
         let upstream = world.upstream(id);
@@ -134,10 +155,31 @@ impl ServerService {
             declarations: vec![told.declaration_version.to_string()],
             tool_rows: tool_rows.collect(),
             drifted: upstream.is_some_and(|upstream| upstream.drifted().is_some()),
+            drift: drift.collect(),
             connection: upstream
                 .map(|upstream| format!("{:?}", upstream.connection().status().phase).to_lowercase()),
             waivers: told.isolation_reason.iter().cloned().collect(),
         })
+    }
+
+    /// Accepts what one offers now, if `replaces` is still the declaration in force. Its tools get new identities.
+    pub async fn accept_live(
+        &self,
+        op: &Op,
+        id: &ServerIdentity,
+        replaces: Option<&str>,
+        carry_approvals: bool,
+    ) -> Result<ServerDetail, AdminError> {
+        let world = self.control.world();
+        let entry = world.registry().server(id).ok_or_else(|| absent(id))?;
+        if replaces.is_some_and(|version| entry.record.declaration_version.to_string() != version) {
+            let text = "the declaration in force is another one by now; look at the server again";
+            return Err(AdminError::conflict(text).with(crate::ctx! { server_id: id }));
+        }
+        let reason = op.reason().to_owned();
+        let asked = Reacceptance { name: id.clone(), declaration: None, carry_approvals, reason };
+        self.control.reaccept(op.operator(), asked).await?;
+        self.get(id).await
     }
 
     /// Halts one. Its approvals end.

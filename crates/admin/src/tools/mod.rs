@@ -2,6 +2,8 @@
 
 mod approvals;
 mod audit;
+mod calls;
+mod declarations;
 mod meta;
 mod policies;
 mod servers;
@@ -14,6 +16,8 @@ pub fn modules() -> Vec<Module> {
     vec![
         approvals::module(),
         audit::module(),
+        calls::module(),
+        declarations::module(),
         meta::module(),
         policies::module(),
         servers::module(),

@@ -48,7 +48,7 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<ServerRecord>>, AdminError
 }
 
 async fn get(cx: Cx, args: One) -> Result<Reply<ServerDetail>, AdminError> {
-    Ok(Reply::ok(cx.servers().get(&args.server_id.0)?))
+    Ok(Reply::ok(cx.servers().get(&args.server_id.0).await?))
 }
 
 async fn set_state(cx: Cx, grant: AdminGrant, args: SetState) -> Result<Committed<ServerRecord>, AdminError> {

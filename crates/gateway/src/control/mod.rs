@@ -8,6 +8,7 @@ mod artifacts;
 mod catalogue;
 mod evidence;
 mod explain;
+mod history;
 mod kept;
 mod keys;
 mod operators;
@@ -49,6 +50,7 @@ use crate::world::{World, WorldCell};
 
 pub use evidence::Piece;
 pub use explain::Explanation;
+pub use history::{CallFilter, CallRow, Outcome};
 pub use kept::Kept;
 pub use operators::{Claimant, Enrolled};
 pub use policy::Activation;
@@ -243,6 +245,7 @@ pub struct Control {
     options: GatewayOptions,
     settings: Settings,
     shaping: Arc<Shaping>,
+    history: history::Shared,
     // One change at a time; held across the durable commit, never across a probe.
     state: tokio::sync::Mutex<State>,
 }

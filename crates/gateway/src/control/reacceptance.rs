@@ -11,10 +11,12 @@ use portcullis_audit::{Event, EventName, RetentionClass, Role};
 use portcullis_core::canon::to_jcs;
 use portcullis_core::error::one_line;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, Sha256Digest};
+use portcullis_gauntlet::Raw;
 use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration, AcceptedTool};
 use portcullis_governance::approval::{Approval, State as ApprovalState};
 use portcullis_governance::boundary::Prober;
 use portcullis_governance::confinement;
+use portcullis_governance::declaration::diff::{self, FieldChange};
 use portcullis_governance::declaration::live::{LiveSurface, closed};
 use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Source};
@@ -58,6 +60,26 @@ pub struct Replaced {
 }
 
 impl Control {
+    /// In which fields a server is not what was accepted, as far as that was noticed. What the server says is cleaned,
+    /// because whoever reads this may be a model.
+    pub async fn drift(&self, name: &ServerIdentity) -> Vec<FieldChange> {
+        let world = self.world();
+        let entry = world.registry().server(name);
+        let live = world.upstream(name).and_then(|upstream| upstream.drifted());
+        let (Some(entry), Some(live)) = (entry, live) else { return Vec::new() };
+        let gauntlet = self.state.lock().await.gauntlet.clone();
+        let clean = |value: Value| match gauntlet.clean_value(Raw::new(value)) {
+            Ok((clean, _)) => clean.get().clone(),
+            Err(_) => Value::String("(cannot be shown)".into()),
+        };
+        let mut changes = diff::fields(entry.declaration.live(), &live);
+        for change in &mut changes {
+            change.before = change.before.take().map(clean);
+            change.after = change.after.take().map(clean);
+        }
+        changes
+    }
+
     /// Accepts what a server offers now.
     pub async fn reaccept(
         &self,

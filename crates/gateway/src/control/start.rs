@@ -172,6 +172,7 @@ impl Gateway {
             options,
             settings,
             shaping: shaping.clone(),
+            history: super::history::Shared::default(),
             state: tokio::sync::Mutex::new(state),
         });
         let (stop, stopped) = watch::channel(false);

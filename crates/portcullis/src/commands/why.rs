@@ -1,12 +1,12 @@
 //! `portcullis why`: the whole story of one call on one page, told by its evidence.
 
 mod page;
-mod story;
 
 use std::process::ExitCode;
 
 use portcullis_audit::{EventName, Record, read};
 use portcullis_core::{ErrorCode, ProposalId};
+use portcullis_gateway::story::Story;
 use serde_json::Value;
 
 use super::Context;
@@ -14,8 +14,6 @@ use super::audit::unreadable;
 use crate::cli::WhyArgs;
 use crate::failure::Failure;
 use crate::operator::Request;
-
-use story::Story;
 
 pub(super) async fn run(context: &Context<'_>, args: &WhyArgs) -> Result<ExitCode, Failure> {
     let dir = context.home.join("audit");

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::story::Story;
 use crate::output::{Output, visible};
+use portcullis_gateway::story::Story;
 
 /// As much of a message as fits a page.
 const SHOWN: usize = 1200;

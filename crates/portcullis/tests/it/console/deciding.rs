@@ -6,7 +6,7 @@ use super::browser::Browser;
 use super::client::Client;
 use super::{PASSPHRASE, with_spy};
 use crate::approvals::enrol;
-use crate::support::{Daemon, eventually, modern_meta};
+use crate::support::{Daemon, eventually, exchange, modern_meta};
 
 /// Two operators for everything.
 const TWO: &str = r#"@id("mine/two") forbid (principal, action == Portcullis::Action::"invoke", resource)
@@ -84,6 +84,14 @@ fn a_link_and_a_form_are_enough_to_approve_and_to_deny() {
     assert_eq!(recorded.len(), 2);
     assert!(home.events("admin.op_executed").len() >= 2, "through the admin tools");
     home.verify();
+}
+
+/// An admin tool, asked by a page (ADM-2).
+fn admin_over_http(client: &Client, token: &str) -> u16 {
+    let cookie = client.cookie.clone().unwrap();
+    let headers = [("Cookie", &*cookie), ("X-CSRF-Token", token), ("Content-Type", "application/json")];
+    let path = "/api/admin/portcullis_approvals_list";
+    exchange(&client.address, "POST", path, &headers, "{}").unwrap().status
 }
 
 /// The value of a hidden field.
@@ -241,6 +249,8 @@ fn agents_are_told_where_to_decide_and_those_that_can_show_it() {
     alice.log_in("alice", PASSPHRASE);
     let page = alice.get(&path).body;
     let token = alice.token();
+    assert_eq!(admin_over_http(&alice, &token), 200);
+    assert_eq!(admin_over_http(&alice, "0"), 401, "not of this session");
     let form = [("csrf", &*token), ("scope", "once"), ("reason", "seen"), ("seen", &field(&page, "seen"))];
     assert_eq!(alice.post(&format!("{path}/approve"), &form).status, 303);
     let answer = ask(&shown["result"]["requestState"], &json!({ key: {"action": "accept"} }));

@@ -1,4 +1,4 @@
-//! What the log says about one call, gathered.
+//! What the log says about one call, gathered: for `portcullis why` and for the console.
 
 use portcullis_audit::{EventName, Record};
 use portcullis_core::ProposalId;
@@ -7,28 +7,30 @@ use serde_json::{Value, json};
 
 /// Everything there is to say about a call. Members are `null` for what did not happen.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Story {
-    pub(super) proposal: String,
-    pub(super) log: String,
-    pub(super) records: Vec<u64>,
-    pub(super) who: Value,
-    pub(super) what: Value,
-    pub(super) decision: Value,
-    pub(super) approval: Value,
-    pub(super) permit: Value,
-    pub(super) sent: Value,
-    pub(super) received: Value,
-    pub(super) changed: Value,
+#[allow(missing_docs)] // The words of the log.
+pub struct Story {
+    pub proposal: String,
+    pub log: String,
+    pub records: Vec<u64>,
+    pub who: Value,
+    pub what: Value,
+    pub decision: Value,
+    pub approval: Value,
+    pub permit: Value,
+    pub sent: Value,
+    pub received: Value,
+    pub changed: Value,
     /// How it ended, in a word and the records' own words.
-    pub(super) end: Value,
+    pub end: Value,
     /// What was noted when, in microseconds since the call came in.
-    pub(super) steps: Vec<(String, u64)>,
+    pub steps: Vec<(String, u64)>,
     #[serde(skip)]
     evidence: Vec<u64>,
 }
 
 impl Story {
-    pub(super) fn of(all: &[Record], proposal: ProposalId) -> Self {
+    /// Gathers what `all` says about one call; the decision about its approval may be in an earlier call's records.
+    pub fn of(all: &[Record], proposal: ProposalId) -> Self {
         let own: Vec<&Record> = all.iter().filter(|record| record.proposal == Some(proposal)).collect();
         let find = |name: EventName| own.iter().copied().find(|record| record.event == name);
         let last = |name: EventName| own.iter().rev().copied().find(|record| record.event == name);
@@ -87,12 +89,13 @@ impl Story {
         story
     }
 
-    pub(super) fn records_with_evidence(&self) -> Vec<u64> {
+    /// The records whose exact bytes tell more.
+    pub fn records_with_evidence(&self) -> Vec<u64> {
         self.evidence.clone()
     }
 
     /// Adds the exact bytes, as the control plane opened them.
-    pub(super) fn add_evidence(&mut self, pieces: &Value) {
+    pub fn add_evidence(&mut self, pieces: &Value) {
         let piece = |role: &str| pieces.as_array().into_iter().flatten().find(|piece| piece["role"] == role);
         let content = |role: &str| piece(role).cloned().unwrap_or(Value::Null);
         if !self.sent.is_null() {
