@@ -161,6 +161,10 @@ event_names! {
     ReplayMiss = "replay.miss",
     ReplayRun = "replay.run",
 
+    RecordsCredentialRefused = "records.credential_refused",
+    RecordsEventReceived = "records.event_received",
+    GateNeverDecides = "gate.never_decides",
+
     SurfaceCompiled = "surface.compiled",
     SurfaceDegraded = "surface.degraded",
     SurfaceRefused = "surface.refused",

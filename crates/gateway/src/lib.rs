@@ -32,6 +32,9 @@
 //! - A call, once its intent is durable, is settled even if its client has gone.
 //! - Nothing is broadcast: an answer goes to the one request it answers.
 
+/// The built-in adapter for records servers.
+pub use portcullis_upstream::records;
+
 pub mod access;
 pub mod cassette;
 pub mod control;

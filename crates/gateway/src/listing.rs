@@ -200,7 +200,10 @@ fn definition(
         }
     }
     changes.push((key, Some(raw(&json!(name)))));
-    changes.push(("_meta", Some(raw(&meta(entry, gauntlet, &members)))));
+    // REC-21: what we publish ourselves is published as it is written down.
+    if !entry.server.record.transport.is_builtin() {
+        changes.push(("_meta", Some(raw(&meta(entry, gauntlet, &members)))));
+    }
     let changes: Vec<_> = changes.iter().map(|(name, value)| (*name, value.as_deref())).collect();
     let mut out = Vec::with_capacity(text.get().len() + 160);
     write_members(&mut out, &members, &changes);

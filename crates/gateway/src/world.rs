@@ -90,7 +90,7 @@ impl World {
 
     /// Whether a records server is among the servers.
     pub(crate) fn has_records(&self) -> bool {
-        false
+        self.registry.servers().any(|server| server.record.transport.is_builtin())
     }
 
     /// What can be found, built when it is first asked for.

@@ -41,6 +41,7 @@ pub mod args;
 mod blocks;
 pub mod capability;
 pub mod error;
+pub mod gate;
 pub mod gauntlet;
 pub mod glob;
 mod kind;

@@ -50,6 +50,13 @@ pub enum Transport {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tls_spki_sha256: Option<Sha256Digest>,
     },
+    /// A resource server of records, behind the built-in adapter (REC-1).
+    Records {
+        /// Its base.
+        url: HttpEndpoint,
+        /// The file that holds the bearer of its grant.
+        credential_file: String,
+    },
 }
 
 /// A program to start.
@@ -131,7 +138,7 @@ impl ServerState {
 pub struct RegistrationRecord {
     /// The operator's name for the server.
     pub server_identity: ServerIdentity,
-    /// `mcp`; in-process units would be `builtin` (GOV-103).
+    /// `mcp`; in-process units are `builtin` (GOV-103).
     pub boundary_kind: String,
     /// Version of this record's own shape.
     pub record_version: u32,
@@ -203,8 +210,13 @@ impl Transport {
     pub fn profile_sha256(&self) -> Option<Sha256Digest> {
         match self {
             Transport::Stdio { process } => Some(process.profile_sha256),
-            Transport::Http { .. } | Transport::Sse { .. } => None,
+            Transport::Http { .. } | Transport::Sse { .. } | Transport::Records { .. } => None,
         }
+    }
+
+    /// Whether the server is a unit of this process rather than an MCP server (GOV-103).
+    pub fn is_builtin(&self) -> bool {
+        matches!(self, Transport::Records { .. })
     }
 
     /// The word in records and policy.
@@ -213,6 +225,7 @@ impl Transport {
             Transport::Stdio { .. } => "stdio",
             Transport::Http { .. } => "http",
             Transport::Sse { .. } => "sse",
+            Transport::Records { .. } => "records",
         }
     }
 }

@@ -301,13 +301,16 @@ pub(crate) struct AddArgs {
     /// How it is reached
     #[arg(long, value_enum)]
     pub(crate) transport: TransportKind,
-    /// Where it listens (http, sse)
-    #[arg(long, required_if_eq_any([("transport", "http"), ("transport", "sse")]))]
+    /// Where it listens (http, sse, records)
+    #[arg(long, required_if_eq_any([("transport", "http"), ("transport", "sse"), ("transport", "records")]))]
     pub(crate) url: Option<String>,
     /// SHA-256 of the public key its certificate must hold, in hex (https)
     #[arg(long, value_name = "HEX")]
     pub(crate) tls_spki: Option<String>,
-    /// The version you register; the server must say the same
+    /// The file that holds the bearer of its grant, readable by you alone (records)
+    #[arg(long, value_name = "FILE", required_if_eq("transport", "records"))]
+    pub(crate) credential_file: Option<PathBuf>,
+    /// The version you register; the server must say the same [default for records: the adapter's]
     #[arg(long)]
     pub(crate) server_version: Option<String>,
     /// The declaration file [default: NAME.yaml in the configured `declarations` folder]
@@ -353,6 +356,8 @@ pub(crate) enum TransportKind {
     Http,
     /// HTTP with server-sent events, as servers of revision 2024-11-05 have it
     Sse,
+    /// A resource server of personal records, behind the built-in adapter
+    Records,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -30,6 +30,7 @@ pub(crate) use exposure::ModeWord;
 use exposure::{BrowseSection, CatalogSection, ExposureSection, SearchSection};
 
 mod calls;
+mod records;
 mod results;
 mod surface;
 
@@ -61,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) calls: CallsSection,
     pub(crate) exposure: ExposureSection,
     pub(crate) surface: SurfaceSection,
+    /// What is set for records servers, by their registered name.
+    pub(crate) records: std::collections::BTreeMap<String, portcullis_gateway::records::RecordsOptions>,
     catalog: CatalogSection,
     search: SearchSection,
     browse: BrowseSection,
@@ -490,6 +493,7 @@ impl Config {
         options.access = self.access.options()?;
         options.exposure = self.exposure_options(file)?;
         options.surface = self.surface.options()?;
+        options.records = records::options(&self.records)?;
         options.gauntlet = self.gauntlet.config()?;
         options.gauntlet.redact = self.redaction.redactor()?;
         options.unredacted = self.redaction.waived()?;

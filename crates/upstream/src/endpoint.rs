@@ -5,6 +5,8 @@ use portcullis_governance::endpoint::{HttpEndpoint, Pin};
 use portcullis_governance::record::{RegistrationRecord, Transport};
 use portcullis_sandbox::Profile;
 
+use crate::records::RecordsEndpoint;
+
 /// How a server is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
@@ -14,6 +16,8 @@ pub enum Endpoint {
     Http(Remote),
     /// HTTP with a stream of events beside it, as in 2024-11-05.
     LegacySse(Remote),
+    /// The records adapter, in this process.
+    Records(RecordsEndpoint),
 }
 
 /// A URL, and the key its server must have, if an operator pinned one.
@@ -49,6 +53,9 @@ impl Endpoint {
             }
             Transport::Http { url, tls_spki_sha256 } => Self::Http(Remote::new(url, *tls_spki_sha256)),
             Transport::Sse { url, tls_spki_sha256 } => Self::LegacySse(Remote::new(url, *tls_spki_sha256)),
+            Transport::Records { url, credential_file } => {
+                Self::Records(RecordsEndpoint { url: url.clone(), credential_file: credential_file.into() })
+            }
         }
     }
 }

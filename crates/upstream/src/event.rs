@@ -42,6 +42,13 @@ pub enum UpstreamEvent {
     ForeignEndpoint,
     /// It answered something that nobody asked, or the same thing twice (MP-FH-005).
     UnknownId,
+    /// Its credential is not one of a grant (REC-10).
+    OwnerCredential,
+    /// A gate was asked often and never decided (SURF-95).
+    GateNeverDecides {
+        /// Which.
+        gate: String,
+    },
     /// It answered after its caller had given up.
     LateAnswer,
     /// It asked us for something that its declaration does not allow; it was refused.

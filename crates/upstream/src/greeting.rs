@@ -21,6 +21,7 @@ use crate::frame::{Frames, fresh_id};
 use crate::http::HttpLink;
 use crate::legacy_sse::LegacySseLink;
 use crate::link::{Answer, Exchange, Link, MESSAGE_LIMIT};
+use crate::records::RecordsLink;
 use crate::stdio::StdioLink;
 use crate::{Endpoint, Era, Greeting, Settings, StdioEndpoint, UpstreamError};
 
@@ -69,6 +70,18 @@ impl Probe<'_> {
                 Endpoint::Stdio(program) => self.open_stdio(program, era, remembered, events).await,
                 Endpoint::Http(url) => {
                     let link = Link::Http(HttpLink::open(url, events.clone(), self.settings)?);
+                    self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
+                }
+                // It is of our making, and modern.
+                Endpoint::Records(_) if era == Era::Legacy => continue,
+                Endpoint::Records(place) => {
+                    let name = self.server.as_str();
+                    let options = self.settings.records.get(name).cloned().unwrap_or_default();
+                    let secrets =
+                        (self.settings.records_secrets.clone(), self.settings.records_hooks.clone());
+                    let version = &self.settings.client_version;
+                    let link = RecordsLink::new(name, place, options, secrets, version, events.clone());
+                    let link = Link::Records(link);
                     self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
                 }
                 // What it was before sessions: no modern server speaks it.

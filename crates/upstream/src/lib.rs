@@ -20,6 +20,7 @@
 //! | `http`, `sse` | streamable HTTP: one POST, one answer, as JSON or as events; and listening |
 //! | `legacy_sse` | HTTP of the first revision: a stream to hear on, an address to post to |
 //! | `pool`, `tls` | connections of HTTP/1.1 and 2, to this machine in the clear, to others in private |
+//! | [`records`] | the built-in adapter for records servers, a server in this process |
 //! | [`event`] | what a server does unasked |
 //! | [`web`] | documents that are not MCP: keys of issuers, metadata |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
@@ -53,6 +54,7 @@ pub mod live;
 mod pending;
 mod pool;
 mod process;
+pub mod records;
 #[cfg(test)]
 mod scenarios;
 pub mod settings;

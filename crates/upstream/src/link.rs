@@ -12,6 +12,7 @@ use crate::beside::Beside;
 use crate::desk::Desk;
 use crate::http::HttpLink;
 use crate::legacy_sse::LegacySseLink;
+use crate::records::RecordsLink;
 use crate::stdio::StdioLink;
 
 /// No message may be longer, whatever a tool's own limit (PRO-36).
@@ -99,15 +100,23 @@ pub(crate) enum Link {
     Stdio(StdioLink),
     Http(HttpLink),
     LegacySse(LegacySseLink),
+    Records(RecordsLink),
+}
+
+/// What carries messages: one stream for all calls, single posts, or nothing but function calls.
+enum Carrier<'l> {
+    Desk(&'l Arc<Desk>),
+    Http(&'l HttpLink),
+    Records(&'l RecordsLink),
 }
 
 impl Link {
-    /// Where answers are handed out, if one stream carries them all.
-    pub(crate) fn desk(&self) -> Result<&Arc<Desk>, &HttpLink> {
+    fn carrier(&self) -> Carrier<'_> {
         match self {
-            Link::Stdio(link) => Ok(link.desk()),
-            Link::LegacySse(link) => Ok(link.desk()),
-            Link::Http(link) => Err(link),
+            Link::Stdio(link) => Carrier::Desk(link.desk()),
+            Link::LegacySse(link) => Carrier::Desk(link.desk()),
+            Link::Http(link) => Carrier::Http(link),
+            Link::Records(link) => Carrier::Records(link),
         }
     }
 
@@ -115,36 +124,40 @@ impl Link {
     pub(crate) fn gate(&self) -> Option<&Gate> {
         match self {
             Link::Stdio(link) => link.gate(),
-            Link::Http(_) | Link::LegacySse(_) => None,
+            Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
         }
     }
 
     pub(crate) async fn exchange(&self, exchange: Exchange<'_>, cancel: CancellationSignal) -> Answer {
-        match self.desk() {
-            Ok(desk) => Answer::Of(desk.exchange(exchange, cancel).await),
-            Err(link) => link.exchange(exchange, cancel).await,
+        match self.carrier() {
+            Carrier::Desk(desk) => Answer::Of(desk.exchange(exchange, cancel).await),
+            Carrier::Http(link) => link.exchange(exchange, cancel).await,
+            Carrier::Records(link) => link.exchange(exchange, cancel).await,
         }
     }
 
     /// Sends something that has no answer.
     pub(crate) async fn notify(&self, bytes: Bytes) {
-        match self.desk() {
-            Ok(desk) => desk.notify(bytes),
-            Err(link) => link.notify(bytes).await,
+        match self.carrier() {
+            Carrier::Desk(desk) => desk.notify(bytes),
+            Carrier::Http(link) => link.notify(bytes).await,
+            Carrier::Records(_) => {}
         }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        match self.desk() {
-            Ok(desk) => !desk.pending.is_closed(),
-            Err(link) => link.is_open(),
+        match self.carrier() {
+            Carrier::Desk(desk) => !desk.pending.is_closed(),
+            Carrier::Http(link) => link.is_open(),
+            Carrier::Records(_) => true,
         }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
-        match self.desk() {
-            Ok(desk) => desk.pending.len(),
-            Err(link) => link.in_flight(),
+        match self.carrier() {
+            Carrier::Desk(desk) => desk.pending.len(),
+            Carrier::Http(link) => link.in_flight(),
+            Carrier::Records(link) => link.in_flight(),
         }
     }
 
@@ -154,6 +167,8 @@ impl Link {
             Link::Stdio(link) => link.close(drain).await,
             Link::Http(link) => link.close(drain).await,
             Link::LegacySse(link) => link.close(drain).await,
+            // Nothing is open between calls.
+            Link::Records(_) => {}
         }
     }
 }

@@ -77,7 +77,7 @@ impl Live {
     pub fn pid(&self) -> Option<i32> {
         match &self.link {
             Link::Stdio(link) => link.pid(),
-            Link::Http(_) | Link::LegacySse(_) => None,
+            Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
         }
     }
 
@@ -85,7 +85,7 @@ impl Live {
     pub fn last_words(&self) -> Option<String> {
         match &self.link {
             Link::Stdio(link) => Some(link.last_words().text()),
-            Link::Http(_) | Link::LegacySse(_) => None,
+            Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
         }
     }
 
@@ -102,7 +102,7 @@ impl Live {
         match &self.link {
             // Whoever has one stream for everything announces unasked.
             Link::Stdio(_) if self.greeting.era == Era::Legacy => {}
-            Link::LegacySse(_) => {}
+            Link::LegacySse(_) | Link::Records(_) => {}
             Link::Stdio(link) => {
                 if self.authority.authorise(&self.server, "subscriptions/listen").await.is_ok() {
                     let id = fresh_id();

@@ -38,6 +38,12 @@ pub struct Settings {
     pub backoff_first: Duration,
     /// The longest pause.
     pub backoff_limit: Duration,
+    /// What operators set for records servers, by name.
+    pub records: std::collections::BTreeMap<String, crate::records::RecordsOptions>,
+    /// Where signing secrets of their events are put, for operators alone.
+    pub records_secrets: Option<std::path::PathBuf>,
+    /// Subscriptions of theirs that deliver to us.
+    pub records_hooks: std::sync::Arc<crate::records::hooks::Hooks>,
     /// After so many failures in a row callers are refused at once until the pause is over.
     pub breaker_failures: u32,
 }
@@ -60,6 +66,9 @@ impl Default for Settings {
             grace: Duration::from_secs(2),
             backoff_first: Duration::from_millis(200),
             backoff_limit: Duration::from_secs(30),
+            records: std::collections::BTreeMap::new(),
+            records_secrets: None,
+            records_hooks: std::sync::Arc::default(),
             breaker_failures: 5,
         }
     }

@@ -99,12 +99,14 @@ async fn get(state: &State, bearer: &Bearer, id: &str) -> Result<(Value, String)
 
 async fn change(state: &State, bearer: &Bearer, id: &str, body: &Value) -> Outcome {
     let (mut doc, old) = get(state, bearer, id).await?;
-    match body["enabled"].as_bool() {
-        Some(true) => (doc["status"], doc["disabled_reason"]) = (json!("active"), Value::Null),
-        Some(false) => {
-            (doc["status"], doc["disabled_reason"]) = (json!("disabled"), json!("client_disabled"))
-        }
-        None => {}
+    let state_of = match body["enabled"].as_bool() {
+        Some(true) => Some((json!("active"), Value::Null)),
+        Some(false) => Some((json!("disabled"), json!("client_disabled"))),
+        None => None,
+    };
+    if let Some((status, reason)) = state_of {
+        doc["status"] = status;
+        doc["disabled_reason"] = reason;
     }
     doc["updated_at"] = json!(state.time());
     let mut answer = json!({"subscription": doc});

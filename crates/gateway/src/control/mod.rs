@@ -99,6 +99,8 @@ pub struct GatewayOptions {
     pub names: Names,
     /// How much of it they see at once.
     pub exposure: ExposureOptions,
+    /// What is set for records servers, by name.
+    pub records: BTreeMap<String, portcullis_upstream::records::RecordsOptions>,
     /// How lists and instructions are made to fit.
     pub surface: SurfaceOptions,
     /// Addresses of hosts that confined servers may talk to, where the machine's resolver is not to be asked.
@@ -154,6 +156,7 @@ impl GatewayOptions {
             calls: CallOptions::default(),
             names: Names::default(),
             exposure: ExposureOptions::default(),
+            records: BTreeMap::new(),
             surface: SurfaceOptions::default(),
             authorities: None,
             hosts: std::collections::BTreeMap::new(),

@@ -66,6 +66,13 @@ pub enum Target {
         #[serde(default)]
         tls_spki: Option<String>,
     },
+    /// A resource server of records, behind the built-in adapter.
+    Records {
+        /// Its base.
+        url: String,
+        /// The file that holds the bearer.
+        credential_file: String,
+    },
 }
 
 /// What an operator asks to be registered. Nothing in it is trusted yet.
@@ -198,7 +205,7 @@ impl Control {
         .map_err(rejected)?;
         let record = RegistrationRecord {
             server_identity: checked.identity.clone(),
-            boundary_kind: "mcp".into(),
+            boundary_kind: if checked.transport.is_builtin() { "builtin" } else { "mcp" }.into(),
             record_version: 1,
             registration_epoch: epoch,
             transport: checked.transport,
@@ -501,6 +508,22 @@ fn check(asked: &Registration) -> Result<Checked, ControlError> {
                 _ => Transport::Http { url, tls_spki_sha256 },
             };
             (transport, Vec::new(), class, reason)
+        }
+        Target::Records { url, credential_file } => {
+            let url = HttpEndpoint::parse(url).map_err(invalid("url"))?;
+            let file = std::path::Path::new(credential_file);
+            let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            if !file.is_absolute() {
+                return Err(ControlError::field("credential-file", "must be an absolute path"));
+            }
+            if portcullis_upstream::records::is_named_like_an_owner(&name) {
+                let message = "only grant-scoped tokens are used; this one is named like an owner's or a control plane's";
+                return Err(ControlError::field("credential-file", message));
+            }
+            // What runs is this process; what is beyond the grant is the resource server's business.
+            let reason = "built-in adapter; the records server holds it to its grant".to_owned();
+            let transport = Transport::Records { url, credential_file: credential_file.clone() };
+            (transport, Vec::new(), Isolation::External, Some(reason))
         }
     };
     if isolation_reason.as_deref().is_some_and(|reason| !has_visible_character(reason)) {

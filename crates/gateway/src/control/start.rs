@@ -21,6 +21,7 @@ use portcullis_governance::policy::Policy;
 use portcullis_governance::record::{RegistrationRecord, ServerState};
 use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
 use portcullis_store::Store;
+use portcullis_upstream::records::hooks::Hooks;
 use portcullis_upstream::{Connection, Endpoint, Settings};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
@@ -90,6 +91,9 @@ impl Gateway {
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
             hosts: options.hosts.clone(),
+            records: options.records.clone(),
+            records_secrets: Some(options.home.join("records")),
+            records_hooks: Arc::new(Hooks::open(options.home.join("records/hooks"))),
             ..Settings::default()
         };
         let gauntlet = Gauntlet::new(&options.gauntlet)
@@ -158,6 +162,7 @@ impl Gateway {
             Controls::new(options.calls.clone()),
             options.version.clone(),
             options.principal.clone(),
+            settings.records_hooks.clone(),
         );
         let edge = Arc::new(edge);
         let control = Arc::new(Control {

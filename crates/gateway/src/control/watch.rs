@@ -131,6 +131,16 @@ impl Control {
                     self.punish(server, Fault::UngovernedSurface, &[], &reason).await;
                 }
             }
+            UpstreamEvent::OwnerCredential => {
+                let reason = "its credential is not one of a grant";
+                self.note(server, EventName::RecordsCredentialRefused, reason);
+                let _ = self.halt(&portcullis_core::Actor::system(), server, None, &[], reason).await;
+            }
+            UpstreamEvent::GateNeverDecides { gate } => {
+                let reason = format!("gate {gate} was asked often and never decided");
+                tracing::warn!(%server, gate, "a gate never decides");
+                self.note(server, EventName::GateNeverDecides, &reason);
+            }
             UpstreamEvent::LateAnswer => self.note(
                 server,
                 EventName::ExecutionLateResult,

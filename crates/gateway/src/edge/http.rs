@@ -5,6 +5,7 @@
 //! (PRO-32).
 
 mod body;
+mod deliveries;
 mod eras;
 mod headers;
 mod old_clients;
@@ -119,6 +120,10 @@ impl Edge {
         local: SocketAddr,
         limits: &HttpLimits,
     ) -> Reply {
+        // Whoever delivers proves it with a signature, and comes from anywhere.
+        if request.uri().path().starts_with(deliveries::PREFIX) {
+            return self.delivered(request).await;
+        }
         if let Some(refusal) = foreign(request.headers(), local, limits) {
             return refusal;
         }

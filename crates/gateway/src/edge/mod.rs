@@ -34,6 +34,7 @@ use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::boundary::CancellationSignal;
 use portcullis_governance::declaration::ServerRequest;
 use portcullis_governance::registry::Names;
+use portcullis_upstream::records::hooks::Hooks;
 use portcullis_upstream::{Input, Unanswered, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -118,6 +119,8 @@ pub struct Edge {
     closing: watch::Sender<bool>,
     /// Clients of 2024-11-05 over HTTP, by the unguessable part of the address they post to.
     old_clients: http::OldClients,
+    /// Subscriptions of records servers that deliver to us.
+    pub(crate) hooks: Arc<Hooks>,
 }
 
 /// An answer in its envelope.
@@ -146,6 +149,7 @@ impl Edge {
         controls: Controls,
         version: String,
         principal: Principal,
+        hooks: Arc<Hooks>,
     ) -> Self {
         let (world, gauntlet) = (lifecycle.world.clone(), lifecycle.gauntlet.clone());
         let sessions = sessions::Sessions::new(
@@ -168,6 +172,7 @@ impl Edge {
             sessions,
             closing: watch::Sender::new(false),
             old_clients: http::OldClients::default(),
+            hooks,
         }
     }
 

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use portcullis_core::ErrorCode;
 use portcullis_gateway::control::{Reacceptance, Registration, Target};
+use portcullis_gateway::records::tools;
+use portcullis_governance::endpoint::HttpEndpoint;
 use portcullis_governance::record::{Mode, Surface};
 use serde_json::Value;
 
@@ -75,7 +77,10 @@ async fn add(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> 
 }
 
 /// What was typed, with everything that is missing named at once.
-fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Failure> {
+fn registration(context: &Context<'_>, mut args: AddArgs) -> Result<Registration, Failure> {
+    if args.transport == TransportKind::Records {
+        args.server_version.get_or_insert_with(|| tools::VERSION.into());
+    }
     let mut missing = Vec::new();
     for (flag, absent) in [
         ("--server-version", args.server_version.is_none()),
@@ -95,19 +100,28 @@ fn registration(context: &Context<'_>, args: AddArgs) -> Result<Registration, Fa
     let modes = (args.deployment_mode.iter())
         .map(|mode| mode.parse::<Mode>().map_err(|error| Failure::field("deployment-mode", error)))
         .collect::<Result<Vec<_>, _>>()?;
-    let file = match args
-        .capability_declaration
-        .or_else(|| context.config.declaration_of(&context.config_file, &args.name))
-    {
-        Some(file) => file,
-        None => {
-            return Err(Failure::field("capability-declaration", "missing: --capability-declaration FILE"));
+    let (declaration_file, declaration) = match args.transport {
+        TransportKind::Records => builtin_declaration(context, &args)?,
+        _ => {
+            let file = args.capability_declaration.clone();
+            let file = file.or_else(|| context.config.declaration_of(&context.config_file, &args.name));
+            let missing =
+                || Failure::field("capability-declaration", "missing: --capability-declaration FILE");
+            read_declaration(&file.ok_or_else(missing)?)?
         }
     };
-    let (declaration_file, declaration) = read_declaration(&file)?;
     let target = match args.transport {
         TransportKind::Http => Target::Http { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
         TransportKind::Sse => Target::Sse { url: args.url.unwrap_or_default(), tls_spki: args.tls_spki },
+        TransportKind::Records => {
+            let file = args.credential_file.unwrap_or_default();
+            let file = std::path::absolute(&file)
+                .map_err(|error| Failure::field("credential-file", format!("{}: {error}", file.display())))?;
+            Target::Records {
+                url: args.url.unwrap_or_default(),
+                credential_file: file.to_string_lossy().into_owned(),
+            }
+        }
         TransportKind::Stdio => {
             let mut command = args.command.into_iter();
             let program = command
@@ -161,6 +175,20 @@ async fn update(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failur
         )
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// The declaration that the adapter brings along (REC-1).
+fn builtin_declaration(context: &Context<'_>, args: &AddArgs) -> Result<(String, String), Failure> {
+    let given = args.capability_declaration.as_ref().map(|file| file.to_string_lossy().into_owned());
+    if given.as_deref().is_some_and(|given| given != tools::DECLARATION) {
+        let message = format!("the records adapter brings its own declaration: {}", tools::DECLARATION);
+        return Err(Failure::field("capability-declaration", message));
+    }
+    let url = HttpEndpoint::parse(args.url.as_deref().unwrap_or_default())
+        .map_err(|error| Failure::field("url", error.to_string()))?;
+    let events = context.config.records.get(&args.name).map(|options| options.events).unwrap_or_default();
+    let version = args.server_version.as_deref().unwrap_or(tools::VERSION);
+    Ok((tools::DECLARATION.into(), tools::declaration(&args.name, version, &url, events)))
 }
 
 /// The name and the text of a declaration file.

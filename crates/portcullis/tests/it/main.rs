@@ -23,6 +23,7 @@ mod news;
 mod onboarding;
 mod policy;
 mod readme;
+mod records;
 mod replay;
 mod restart;
 mod revisions;

@@ -103,7 +103,10 @@ impl Home {
         let ready = self.beside("ready.json");
         let _ = fs::remove_file(&ready);
         let mut command = self.command();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready).args(args);
+        command.args(["serve", "--ready-file"]).arg(&ready).args(args);
+        if !args.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         if !failpoints.is_empty() {
             command.env("PORTCULLIS_FAILPOINTS", failpoints);
         }

@@ -1,0 +1,708 @@
+//! The records adapter, between an agent and a real records server whose log tells what reached it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::agent::Agent;
+use crate::support::{Daemon, Home, Operator, eventually, exchange, program};
+
+/// A records server.
+struct Rs {
+    child: Child,
+    rs: String,
+    admin: String,
+    tokens: Value,
+}
+
+impl Rs {
+    fn start(home: &Home, args: &[&str]) -> Self {
+        let ready = home.beside("records.json");
+        let mut command = Command::new(program("records-server"));
+        command.args(["--deterministic", "--ready-file"]).arg(&ready).args(args);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+        let text = eventually("the records server", || {
+            assert!(child.try_wait().unwrap().is_none(), "the records server ended");
+            fs::read_to_string(&ready).ok()
+        });
+        let ready: Value = serde_json::from_str(&text).unwrap();
+        let url = |key: &str| ready[key].as_str().unwrap().to_owned();
+        Self { child, rs: url("rs"), admin: url("admin"), tokens: ready["tokens"].clone() }
+    }
+
+    fn turn(&self, method: &str, path: &str, body: &Value) -> Value {
+        let address = self.admin.strip_prefix("http://").unwrap();
+        let reply =
+            exchange(address, method, path, &[("Content-Type", "application/json")], &body.to_string())
+                .unwrap();
+        reply.json()
+    }
+
+    fn fault(&self, fault: Value) {
+        assert_eq!(self.turn("POST", "/fault", &fault)["ok"], true);
+    }
+
+    /// What reached it since the last look: method, path and query.
+    fn asked(&self) -> Vec<Value> {
+        let log = self.turn("GET", "/log", &json!({}));
+        self.turn("DELETE", "/log", &json!({}));
+        log.as_array().unwrap().clone()
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.asked().iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+impl Drop for Rs {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A gateway with a records server behind it.
+struct Guarded {
+    home: Home,
+    rs: Rs,
+    daemon: Daemon,
+    agent: Agent,
+    _operator: Operator,
+}
+
+fn token_file(home: &Home, name: &str, token: &Value) -> String {
+    let file = home.beside(name);
+    fs::write(&file, token.as_str().unwrap()).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+fn add<'a>(url: &'a str, file: &'a str) -> Vec<&'a str> {
+    vec![
+        "mcp",
+        "add",
+        "personal",
+        "--transport",
+        "records",
+        "--url",
+        url,
+        "--credential-file",
+        file,
+        "--justification",
+        "mail",
+        "--deployment-mode",
+        "local",
+    ]
+}
+
+fn guarded(config: &str, args: &[&str]) -> Guarded {
+    let home = Home::new(&format!("[policy]\npreset = \"observe\"\n{config}"));
+    let rs = Rs::start(&home, args);
+    let file = token_file(&home, "grant.token", &rs.tokens["client"]);
+    let record = home.json(&add(&rs.rs, &file));
+    // REC-1, GOV-103
+    assert_eq!((&record["boundary_kind"], &record["transport"]), (&json!("builtin"), &json!("records")));
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    rs.asked();
+    Guarded { home, rs, daemon, agent, _operator: operator }
+}
+
+impl Guarded {
+    fn call(&self, tool: &str, arguments: Value) -> Value {
+        let answer = self.agent.call(&format!("personal__{tool}"), arguments);
+        assert!(answer["result"].is_object(), "{answer}");
+        answer["result"].clone()
+    }
+
+    /// A call that must succeed.
+    fn good(&self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_ne!(result["isError"], true, "{result}");
+        result
+    }
+
+    /// The document of a refusal.
+    fn refused(&self, tool: &str, arguments: Value) -> Value {
+        let result = self.call(tool, arguments);
+        assert_eq!(result["isError"], true, "{result}");
+        serde_json::from_str(&unescaped(result["content"][0]["text"].as_str().unwrap())).unwrap()
+    }
+
+    /// The first call of a tool also looks at the credential; after this, only what is asked for reaches the server.
+    fn warmed(self) -> Self {
+        self.good("schema", json!({}));
+        self.rs.asked();
+        self
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    text.replace("&#39;", "'")
+        .replace("&#x27;", "'")
+        .replace("&quot;", "\"")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&")
+}
+
+fn text(result: &Value) -> String {
+    unescaped(result["content"][0]["text"].as_str().unwrap())
+}
+
+#[test]
+fn the_list_is_what_is_written_down_and_the_instructions_name_what_to_do_first() {
+    // REC-20, REC-21, REC-80, T-REC-1, T-REC-2, T-REC-3
+    let guarded = guarded("", &["--profile", "rich"]);
+    let listed = guarded.agent.result("tools/list", json!({}));
+    let wanted: Vec<Value> =
+        serde_json::from_str(include_str!("../../../gateway/corpus/records/tools.json")).unwrap();
+    let found = listed["tools"].as_array().unwrap();
+    assert_eq!(found.len(), 13);
+    for (found, wanted) in found.iter().zip(&wanted) {
+        let mut plain = found.clone();
+        plain["name"] = json!(found["name"].as_str().unwrap().strip_prefix("personal__").unwrap());
+        assert_eq!(plain.to_string(), wanted.to_string());
+    }
+    let told = guarded.agent.hello["instructions"].as_str().unwrap();
+    let head = told[..512].trim_end();
+    for topic in [
+        "call schema, then schema(stream)",
+        "connection_id",
+        "Filters are typed objects",
+        "page with limit and cursor",
+    ] {
+        assert!(head.contains(topic), "{head}");
+    }
+    assert!(head.ends_with('.') && told.contains("Records notes: "), "{told}");
+    assert!(!told.to_lowercase().contains("owner"), "{told}");
+}
+
+#[test]
+fn three_queries_go_through_the_whole_gate() {
+    // REC-40, REC-41, T-REC-16, T-REC-18
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let schema = guarded.good("schema", json!({"stream": "messages"}));
+    assert!(
+        text(&schema)
+            .starts_with("schema: connectors=1 streams=1 detail=compact\nstream messages connector=gmail"),
+        "{}",
+        text(&schema)
+    );
+    assert!(text(&schema).contains("expand=message_bodies|attachments"));
+    let count = guarded.good("aggregate", json!({"stream": "messages", "metric": "count"}));
+    assert_eq!(text(&count), "count(messages) = 70");
+    assert_eq!(count["structuredContent"]["data"]["value"], 70);
+    let sum =
+        guarded.good("aggregate", json!({"stream": "messages", "metric": "sum", "field": "size_bytes"}));
+    assert_eq!(sum["structuredContent"]["data"]["value"], 82_150);
+    let page = guarded.good(
+        "query_records",
+        json!({
+            "stream": "messages", "limit": 2, "connection_id": "cin_gmail_work", "fields": ["subject"],
+            "filter": {"from_email": "p1@example.com", "received_at": {"gte": "2026-01-01T00:00:00Z"}},
+        }),
+    );
+    let first = text(&page);
+    assert!(first.starts_with("2 record(s) from messages. has_more=true next_cursor="), "{first}");
+    assert!(first.contains("\ncin_gmail_work/messages:m11 subject=Status w11"), "{first}");
+    assert!(page["structuredContent"]["request_id"].as_str().unwrap().starts_with("req_"));
+    let log = guarded.rs.asked();
+    // REC-31, T-REC-5
+    assert_eq!(
+        log.last().unwrap()["query"],
+        json!([
+            ["limit", "2"],
+            ["filter[from_email]", "p1@example.com"],
+            ["filter[received_at][gte]", "2026-01-01T00:00:00Z"],
+            ["fields", "subject"],
+            ["connection_id", "cin_gmail_work"],
+        ])
+    );
+    let hits = guarded.good("search", json!({"q": "invoice", "limit": 2, "streams": ["messages"]}));
+    let id = hits["structuredContent"]["results"][0]["id"].as_str().unwrap().to_owned();
+    assert!(
+        text(&hits).contains(&format!("first_fetch_id={id}")) && !text(&hits).contains("mark"),
+        "{}",
+        text(&hits)
+    );
+    let document = guarded.good("fetch", json!({"id": id}));
+    assert_eq!(document["structuredContent"]["id"], id.as_str());
+    let body = guarded.good("fetch", json!({"id": "cin_gmail_work/message_bodies:b1"}));
+    assert!(body["structuredContent"]["text"].as_str().unwrap().starts_with("Dear reader"));
+    // T-REC-17
+    let window = guarded.good(
+        "read_record_field",
+        json!({"id": "cin_gmail_work/message_bodies:b1", "field_path": "body_text", "limit_chars": 100}),
+    );
+    assert!(
+        text(&window).starts_with(
+            "cin_gmail_work/message_bodies:b1 body_text 0..100 of 2701 next: offset_chars=100\nDear reader"
+        ),
+        "{}",
+        text(&window)
+    );
+    let next = guarded.good("read_record_field", json!({"id": "cin_gmail_work/message_bodies:b1", "field_path": "body_text", "limit_chars": 100, "cursor": "100"}));
+    assert_eq!(next["structuredContent"]["window"]["start_chars"], 100);
+    assert_eq!(
+        guarded.refused(
+            "read_record_field",
+            json!({"id": "cin_gmail_work/message_bodies:b1", "field_path": "body_text", "q": "zebra"})
+        )["details"]["code"],
+        "query_not_found"
+    );
+    assert_eq!(
+        guarded.refused(
+            "read_record_field",
+            json!({"id": "cin_gmail_work/messages:m1", "field_path": "size_bytes"})
+        )["details"]["http_status"],
+        422
+    );
+    // REC-33, T-REC-15
+    let fan = guarded.good("query_records", json!({"stream": "messages", "limit": 2, "fields": ["subject"]}));
+    assert!(text(&fan).contains("4 rows for limit 2: several connections; page one with connection_id=cin_gmail_personal|cin_gmail_work"), "{}", text(&fan));
+    // Seventy long rows stay within their lines.
+    let long = guarded.good("query_records", json!({"stream": "message_bodies", "limit": 100}));
+    assert!(long["content"][0]["text"].as_str().unwrap().len() <= 1_792);
+    assert_eq!(long["structuredContent"]["data"]["data"].as_array().unwrap().len(), 70);
+    let none = guarded.good("query_records", json!({"stream": "messages", "filter": {"subject": "nothing"}}));
+    assert_eq!(text(&none), "0 record(s) from messages. has_more=false");
+    guarded.home.verify();
+}
+
+#[test]
+fn what_cannot_be_meant_reaches_nobody() {
+    // REC-30, T-REC-4, T-REC-6, T-SURF-22
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    for (tool, arguments, code) in [
+        ("query_records", json!({"stream": "messages", "limit": 101}), "schema"),
+        ("query_records", json!({"stream": "messages", "filter": "a=b"}), "schema"),
+        ("query_records", json!({"stream": "messages", "more": 1}), "schema"),
+        ("query_records", json!({"stream": "../x"}), "invalid_stream"),
+        ("query_records", json!({"stream": "messages", "filter": {}}), "invalid_filter"),
+        ("query_records", json!({"stream": "messages", "filter": {"a": {"foo": 1}}}), "invalid_filter"),
+        ("fetch", json!({"id": "nocolon"}), "invalid_id"),
+        (
+            "fetch",
+            json!({"id": "cin_gmail_work/messages:m1", "connection_id": "cin_gmail_personal"}),
+            "conflicting_connection_id",
+        ),
+        ("read_record_field", json!({"field_path": "x"}), "invalid_field_window_selector"),
+        (
+            "create_event_subscription",
+            json!({"callback_url": "https://hooks.example.com.evil/"}),
+            "callback_not_allowed",
+        ),
+    ] {
+        let refused = guarded.refused(tool, arguments.clone());
+        assert_eq!(refused["error"], "ARGS_INVALID", "{refused}");
+        let found = &refused["details"]["code"];
+        assert!(
+            found == code || (code == "schema" && refused["details"]["violation"] == "mcp-input-schema"),
+            "{arguments}: {refused}"
+        );
+    }
+    assert_eq!(guarded.rs.paths(), Vec::<String>::new());
+    let ambiguous = guarded.refused("fetch", json!({"id": "messages:m1"}));
+    assert_eq!(ambiguous["details"]["retry_with"], "connection_id");
+    assert_eq!(ambiguous["details"]["choices"][1]["connection_id"], "cin_gmail_work");
+    guarded.good("fetch", json!({"id": "messages:m1", "connection_id": "cin_gmail_work"}));
+    guarded.good("fetch", json!({"id": "cin_gmail_work/messages:m1"}));
+}
+
+#[test]
+fn expansion_is_refused_where_the_live_schema_has_none() {
+    // REC-60, REC-61, REC-64, T-REC-7, T-REC-8, T-REC-9
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let page = guarded.good("query_records", json!({"stream": "messages", "limit": 1, "connection_id": "cin_gmail_work", "expand": ["message_bodies"]}));
+    assert!(page["structuredContent"]["data"]["data"][0]["expanded"]["message_bodies"].is_object());
+    let log = guarded.rs.asked();
+    assert_eq!(
+        log.iter().map(|entry| entry["path"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["/v1/schema", "/v1/streams/messages/records"]
+    );
+    assert_eq!(
+        log[0]["query"],
+        json!([["view", "compact"], ["stream", "messages"], ["connection_id", "cin_gmail_work"]])
+    );
+    for (tool, arguments) in [
+        ("query_records", json!({"stream": "labels", "expand": ["messages"]})),
+        ("query_records", json!({"stream": "labels", "expand_limit": {"messages": 2}})),
+        ("fetch", json!({"id": "cin_gmail_work/labels:INBOX", "expand": ["messages"]})),
+        ("fetch", json!({"id": "cin_gmail_work/labels:INBOX", "expand_limit": {"messages": 2}})),
+    ] {
+        let refused = guarded.refused(tool, arguments);
+        assert_eq!(refused["details"]["code"], "invalid_expand", "{refused}");
+        assert_eq!(
+            (&refused["details"]["gate"], &refused["details"]["verdict"]),
+            (&json!("records-expand"), &json!("deny"))
+        );
+        let message = refused["message"].as_str().unwrap();
+        assert!(
+            message.contains("'labels'") && message.contains("GET /v1/schema (expand_capabilities)"),
+            "{message}"
+        );
+        assert_eq!(refused["path"], format!("personal/{tool}"));
+    }
+    let log = guarded.rs.asked();
+    assert!(log.iter().all(|entry| entry["path"] == "/v1/schema") && log.len() == 4, "{log:?}");
+    assert_eq!(log[2]["query"][2], json!(["connection_id", "cin_gmail_work"]));
+    guarded.good("query_records", json!({"stream": "labels", "expand": []}));
+    assert_eq!(guarded.rs.paths(), ["/v1/streams/labels/records"]);
+    // A capability binds the next call, in both directions.
+    let relation = json!([{"name": "messages", "usable": true}]);
+    guarded.rs.turn("PUT", "/capabilities", &json!({"stream": "labels", "expand": relation}));
+    let forwarded = guarded.refused(
+        "query_records",
+        json!({"stream": "labels", "connection_id": "cin_gmail_work", "expand": ["messages"]}),
+    );
+    assert_eq!(
+        (&forwarded["error"], &forwarded["details"]["http_status"]),
+        (&json!("UPSTREAM_ERROR"), &json!(400))
+    );
+    guarded.rs.turn("PUT", "/capabilities", &json!({"stream": "labels", "expand": []}));
+    assert_eq!(
+        guarded.refused("query_records", json!({"stream": "labels", "expand": ["messages"]}))["details"]["verdict"],
+        "deny"
+    );
+}
+
+#[test]
+fn every_shape_of_the_schema_gives_the_same_verdict() {
+    // REC-62, T-REC-10
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    for shape in ["nested", "flat", "wrapped", "wrapped-nested"] {
+        guarded.rs.turn("PUT", "/schema-shape", &json!({"shape": shape}));
+        guarded.good("query_records", json!({"stream": "messages", "limit": 1, "expand": ["attachments"], "connection_id": "cin_gmail_work"}));
+        let refused = guarded.refused("query_records", json!({"stream": "labels", "expand": ["x"]}));
+        assert_eq!(refused["details"]["verdict"], "deny", "{shape}");
+        // One of two connections can: that one, or any.
+        guarded.rs.turn(
+            "PUT",
+            "/capabilities",
+            &json!({"stream": "messages", "connection_id": "cin_gmail_work", "expand": []}),
+        );
+        guarded.good("query_records", json!({"stream": "messages", "limit": 1, "expand": ["attachments"]}));
+        let refused = guarded.refused("query_records", json!({"stream": "messages", "limit": 1, "expand": ["attachments"], "connection_id": "cin_gmail_work"}));
+        assert_eq!(refused["details"]["verdict"], "deny", "{shape}");
+        guarded.rs.turn(
+            "PUT",
+            "/capabilities",
+            &json!({"stream": "messages", "connection_id": "cin_gmail_work", "expand": null}),
+        );
+    }
+}
+
+#[test]
+fn a_schema_that_cannot_be_read_stops_nothing_but_is_told_of() {
+    // REC-63, SURF-92, SURF-95, T-REC-11
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let asked = json!({"stream": "messages", "limit": 1, "connection_id": "cin_gmail_work", "expand": ["attachments"]});
+    let faults = [
+        json!({"kind": "status", "status": 503}),
+        json!({"kind": "status", "status": 401}),
+        json!({"kind": "hang", "delay_ms": 4000}),
+        json!({"kind": "reset"}),
+        json!({"kind": "bad_json"}),
+        json!({"kind": "html"}),
+        json!({"kind": "large", "body_bytes": 2_097_152}),
+        json!({"kind": "redirect"}),
+    ];
+    for fault in faults {
+        let mut fault = fault;
+        fault["path_prefix"] = json!("/v1/schema");
+        guarded.rs.fault(fault.clone());
+        guarded.good("query_records", asked.clone());
+        assert_eq!(guarded.rs.paths().last().unwrap(), "/v1/streams/messages/records", "{fault}");
+    }
+    assert_eq!(guarded.home.events("gate.never_decides").len(), 0);
+    for _ in 0..12 {
+        guarded.rs.fault(json!({"path_prefix": "/v1/schema", "kind": "status", "status": 503}));
+        guarded.good("query_records", asked.clone());
+    }
+    let told = eventually("the alarm", || guarded.home.events("gate.never_decides").pop());
+    assert!(told["data"]["reason"].as_str().unwrap().contains("records-expand"), "{told}");
+    // The relation itself is judged by the server, unless the operator wants it judged here.
+    guarded.rs.asked();
+    let passed = guarded.refused(
+        "query_records",
+        json!({"stream": "messages", "limit": 1, "connection_id": "cin_gmail_work", "expand": ["thread"]}),
+    );
+    assert_eq!(passed["details"]["upstream"]["code"], "invalid_expand");
+}
+
+#[test]
+fn relations_are_judged_here_if_the_operator_wants_it() {
+    // REC-65, T-REC-12, T-REC-13
+    let guarded = guarded("[records.personal]\nstrict_relations = true\n", &["--profile", "rich"]).warmed();
+    let refused = guarded.refused("query_records", json!({"stream": "messages", "expand": ["thread"]}));
+    assert_eq!(refused["details"]["verdict"], "deny");
+    assert_eq!(guarded.rs.paths(), ["/v1/schema"]);
+    guarded.rs.turn("PUT", "/profile", &json!({"profile": "v01"}));
+    assert_eq!(
+        guarded.refused("query_records", json!({"stream": "messages", "expand": ["attachments"]}))["details"]
+            ["verdict"],
+        "deny"
+    );
+    let plain = guarded.refused("query_records", json!({"stream": "messages", "filter": {"is_seen": true}}));
+    assert_eq!(
+        (&plain["details"]["code"], &plain["details"]["upstream"]["param"]),
+        (&json!("invalid_request"), &json!("filter"))
+    );
+}
+
+#[test]
+fn pages_and_changes_lead_to_the_end_once() {
+    // T-REC-14
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let (mut ids, mut cursor) = (Vec::new(), None);
+    loop {
+        let mut asked = json!({"stream": "messages", "limit": 7, "fields": ["subject"], "connection_id": "cin_gmail_work"});
+        if let Some(cursor) = &cursor {
+            asked["cursor"] = json!(cursor);
+        }
+        let page = guarded.good("query_records", asked)["structuredContent"]["data"].clone();
+        ids.extend(page["data"].as_array().unwrap().iter().map(|row| row["id"].as_str().unwrap().to_owned()));
+        cursor = page["next_cursor"].as_str().map(ToOwned::to_owned);
+        if cursor.is_none() {
+            assert_eq!(page["has_more"], false);
+            break;
+        }
+    }
+    let count = ids.len();
+    ids.sort();
+    ids.dedup();
+    assert_eq!((count, ids.len()), (30, 30));
+    let changes = |since: &str| {
+        guarded.good(
+            "query_records",
+            json!({"stream": "labels", "connection_id": "cin_gmail_work", "changes_since": since}),
+        )["structuredContent"]["data"]
+            .clone()
+    };
+    let first = changes("beginning");
+    assert_eq!(first["data"].as_array().unwrap().len(), 2);
+    let line = json!({"connection_id": "cin_gmail_work", "stream": "labels", "data": {"name": "New", "is_system": false}});
+    guarded.rs.turn("POST", "/ingest", &line);
+    let second = changes(first["next_changes_since"].as_str().unwrap());
+    assert_eq!(second["data"].as_array().unwrap().len(), 1);
+    assert_eq!(second["data"][0]["id"], "New");
+}
+
+#[test]
+fn only_tokens_of_grants_are_used() {
+    // REC-10, REC-11, REC-12, T-REC-19, T-REC-20
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let rs = Rs::start(&home, &[]);
+    let owner = token_file(&home, "some.token", &rs.tokens["owner"]);
+    let (_, error) = home.fails(&add(&rs.rs, &owner));
+    assert!(error["message"].as_str().unwrap().contains("only grant-scoped tokens are used"), "{error}");
+    let named = token_file(&home, "owner.token", &rs.tokens["client"]);
+    let (_, error) = home.fails(&add(&rs.rs, &named));
+    assert!(error["message"].as_str().unwrap().contains("named like an owner"), "{error}");
+    let shared = token_file(&home, "shared.token", &rs.tokens["client"]);
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o644)).unwrap();
+    let (_, error) = home.fails(&add(&rs.rs, &shared));
+    assert!(error["message"].as_str().unwrap().contains("others can read"), "{error}");
+    assert!(rs.asked().iter().all(|entry| entry["path"] == "/v1/schema"));
+
+    let file = token_file(&home, "grant.token", &rs.tokens["client"]);
+    home.json(&add(&rs.rs, &file));
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let count =
+        |agent: &Agent| agent.call("personal__aggregate", json!({"stream": "messages", "metric": "count"}));
+    assert_eq!(count(&agent)["result"]["structuredContent"]["data"]["value"], 70);
+    // Another grant's token, put in its place: held to that grant.
+    fs::write(&file, rs.tokens["narrow"].as_str().unwrap()).unwrap();
+    assert_eq!(count(&agent)["result"]["structuredContent"]["data"]["value"], 40);
+    fs::write(&file, rs.tokens["owner"].as_str().unwrap()).unwrap();
+    rs.asked();
+    let refused = count(&agent);
+    assert!(refused.to_string().contains("owner_credential_refused"), "{refused}");
+    assert!(rs.asked().iter().all(|entry| entry["path"] == "/v1/schema"));
+    eventually("the halt", || home.events("server.halted").pop());
+    assert_eq!(home.events("records.credential_refused").len(), 1);
+    // T-REC-25: no token anywhere.
+    let everything = home.log().iter().map(Value::to_string).collect::<String>();
+    for token in ["client", "narrow", "owner"] {
+        assert!(!everything.contains(rs.tokens[token].as_str().unwrap()), "{token}");
+    }
+}
+
+#[test]
+fn what_the_server_says_no_to_is_passed_on_in_its_words() {
+    // REC-75, T-REC-20, T-REC-24
+    let guarded = guarded("", &[]).warmed();
+    let asked = json!({"stream": "messages", "metric": "count"});
+    for (fault, error, code) in [
+        (json!({"kind": "html", "status": 502}), "UPSTREAM_ERROR", "http_502"),
+        (json!({"kind": "status", "status": 503}), "UPSTREAM_UNAVAILABLE", "fault"),
+        (json!({"kind": "status", "status": 429}), "RATE_LIMITED", "fault"),
+        (json!({"kind": "reset"}), "UPSTREAM_UNAVAILABLE", "reset"),
+        (json!({"kind": "html"}), "UPSTREAM_ERROR", "not_json"),
+        (json!({"kind": "bad_json"}), "UPSTREAM_ERROR", "bad_json"),
+        (json!({"kind": "large", "body_bytes": 9_437_184}), "RESULT_TOO_LARGE", "body_too_large"),
+        (
+            json!({"kind": "redirect", "location": "http://127.0.0.1:9/elsewhere"}),
+            "UPSTREAM_ERROR",
+            "redirect",
+        ),
+    ] {
+        let mut fault = fault;
+        fault["path_prefix"] = json!("/v1/streams");
+        guarded.rs.fault(fault.clone());
+        let refused = guarded.refused("aggregate", asked.clone());
+        assert_eq!(
+            (&refused["error"], &refused["details"]["code"]),
+            (&json!(error), &json!(code)),
+            "{fault}"
+        );
+    }
+    assert_eq!(
+        guarded.refused("query_records", json!({"stream": "threads"}))["details"]["code"],
+        "context.stream_not_allowed"
+    );
+    guarded.rs.turn("POST", "/grants/grt_0000000000000001/revoke", &json!({}));
+    let revoked = guarded.refused("aggregate", asked.clone());
+    assert_eq!(
+        (&revoked["error"], &revoked["details"]["code"]),
+        (&json!("PERMISSION_DENIED"), &json!("grant_revoked"))
+    );
+    guarded.rs.turn("POST", "/tokens/client/expire", &json!({}));
+    assert_eq!(guarded.refused("aggregate", asked)["error"], "AUTH_FAILED");
+    let labels: Vec<Value> = guarded.rs.asked().iter().map(|entry| entry["token_label"].clone()).collect();
+    assert!(labels.iter().all(|label| label == "client"), "{labels:?}");
+}
+
+#[test]
+fn subscriptions_are_made_where_allowed_and_their_secret_is_nobody_elses() {
+    // REC-70, REC-74, T-REC-21, T-REC-23
+    let config = "[records.personal]\ncallback_allow = [\"http://127.0.0.1:9/hooks\"]\n";
+    let guarded = guarded(config, &["--profile", "rich"]).warmed();
+    let found = guarded.good("discover_event_subscription_capabilities", json!({}));
+    assert_eq!(found["structuredContent"]["supported"], true);
+    let made = guarded.good(
+        "create_event_subscription",
+        json!({"callback_url": "http://127.0.0.1:9/hooks/a", "streams": ["labels"]}),
+    );
+    assert_eq!(made["structuredContent"]["data"]["secret"], "[held by gateway]");
+    let id = made["structuredContent"]["data"]["subscription_id"].as_str().unwrap().to_owned();
+    assert_eq!(text(&made), format!("{id} pending_verification"));
+    let kept = guarded.home.path().join("records/personal").join(format!("{id}.secret"));
+    let secret = fs::read_to_string(&kept).unwrap();
+    assert!(secret.starts_with("whsec_"));
+    assert_eq!(fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        text(&guarded.good("list_event_subscriptions", json!({}))),
+        format!("1 subscription(s) {id} pending_verification")
+    );
+    guarded.good("send_test_event", json!({"subscription_id": id}));
+    let rotated =
+        guarded.good("update_event_subscription", json!({"subscription_id": id, "rotate_secret": true}));
+    assert!(!rotated.to_string().contains("whsec_"));
+    let newer = fs::read_to_string(&kept).unwrap();
+    assert_ne!(newer, secret);
+    let holds_a_secret = |text: &str| text.contains(&secret) || text.contains(&newer);
+    let deleted = guarded.good("delete_event_subscription", json!({"subscription_id": id}));
+    assert_eq!(deleted["structuredContent"]["data"], json!({"deleted": true}));
+    let gone = guarded.refused("get_event_subscription", json!({"subscription_id": id}));
+    assert_eq!(gone["details"]["code"], "not_found");
+    let everything = guarded.home.log().iter().map(Value::to_string).collect::<String>();
+    assert!(!holds_a_secret(&everything));
+    let evidence = guarded.home.events("execution.result");
+    let seqs: Vec<String> = evidence.iter().map(|event| event["seq"].to_string()).collect();
+    for seq in seqs {
+        let shown = guarded.home.run(&["audit", "show", &seq, "--evidence", "--reason", "test"]);
+        assert!(!holds_a_secret(&String::from_utf8_lossy(&shown.stdout)));
+    }
+    drop(guarded.daemon);
+}
+
+#[test]
+fn without_events_there_are_seven_tools() {
+    // REC-20, T-REC-3
+    let guarded = guarded("[records.personal]\nevents = \"off\"\n", &[]);
+    let listed = guarded.agent.result("tools/list", json!({}));
+    assert_eq!(listed["tools"].as_array().unwrap().len(), 7);
+}
+
+#[test]
+fn change_events_are_received_verified_kept_and_counted_once() {
+    // REC-71, REC-72, REC-73, T-REC-21, T-REC-22, T-REC-23
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "[gateway]\nlisten = \"127.0.0.1:{port}\"\n[records.personal]\nevents = \"gateway\"\npublic_url = \"http://127.0.0.1:{port}\"\n"
+    );
+    let home = Home::new(&format!("[policy]\npreset = \"observe\"\n{config}"));
+    let rs = Rs::start(&home, &["--profile", "rich"]);
+    rs.turn("PUT", "/clock", &json!({"now": null}));
+    let file = token_file(&home, "grant.token", &rs.tokens["client"]);
+    home.json(&add(&rs.rs, &file));
+    let listen = format!("127.0.0.1:{port}");
+    let daemon = home.serve_as("", &["--listen", &listen]);
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let call =
+        |tool: &str, arguments: Value| agent.call(&format!("personal__{tool}"), arguments)["result"].clone();
+    let refused = call("create_event_subscription", json!({"callback_url": "https://example.com/x"}));
+    assert!(refused.to_string().contains("callback_not_allowed"), "{refused}");
+    let made = call("create_event_subscription", json!({"streams": ["labels"]}));
+    let data = &made["structuredContent"]["data"];
+    assert_eq!(
+        (&data["secret"], &data["callback_url"]),
+        (&json!("[held by gateway]"), &json!("[held by gateway]")),
+        "{made}"
+    );
+    let id = data["subscription_id"].as_str().unwrap().to_owned();
+    let state = || {
+        call("get_event_subscription", json!({"subscription_id": id}))["structuredContent"]["data"].clone()
+    };
+    eventually("the challenge to be echoed", || (state()["status"] == "active").then_some(()));
+    call("send_test_event", json!({"subscription_id": id}));
+    eventually("the test event", || (state()["received"]["count"] == 1).then_some(()));
+    let line = json!({"connection_id": "cin_gmail_work", "stream": "labels", "data": {"name": "New", "is_system": false}});
+    rs.turn("POST", "/ingest", &line);
+    let received = eventually("the change", || {
+        Some(state()["received"].clone()).filter(|received| received["count"] == 2)
+    });
+    assert_eq!(received["latest"][0]["stream"], "labels");
+    let since = received["latest"][0]["changes_since"].as_str().unwrap();
+    let delta = call(
+        "query_records",
+        json!({"stream": "labels", "connection_id": "cin_gmail_work", "changes_since": since}),
+    );
+    assert_eq!(delta["structuredContent"]["data"]["data"][0]["id"], "New");
+    let events = home.events("records.event_received");
+    assert_eq!(events.len(), 2);
+    assert_eq!(events[1]["data"]["type"], "pdpp.records.changed");
+    // Nobody else is believed, and what was had before counts no more.
+    let hook = fs::read_dir(home.path().join("records/hooks")).unwrap().next().unwrap().unwrap();
+    let token = hook.file_name().to_string_lossy().trim_end_matches(".json").to_owned();
+    let address = daemon.address.clone();
+    let headers =
+        [("webhook-id", "evt_forged"), ("webhook-timestamp", "1800000000"), ("webhook-signature", "v1,AAAA")];
+    let post = |path: &str| exchange(&address, "POST", path, &headers, "{}").unwrap().status;
+    assert_eq!(post(&format!("/records/personal/{token}")), 401);
+    assert_eq!(post("/records/personal/0123456789abcdef0123456789abcdef"), 404);
+    assert_eq!(
+        exchange(&address, "POST", &format!("/records/personal/{token}"), &[], "{}").unwrap().status,
+        400
+    );
+    assert_eq!(
+        exchange(&address, "GET", &format!("/records/personal/{token}"), &headers, "").unwrap().status,
+        405
+    );
+    assert_eq!(state()["received"]["count"], 2);
+    let kept: Value = serde_json::from_slice(&fs::read(hook.path()).unwrap()).unwrap();
+    let secret = kept["secret"].as_str().unwrap();
+    let everything = home.log().iter().map(Value::to_string).collect::<String>();
+    assert!(!everything.contains(secret) && !everything.contains(&token));
+    let before = call("delete_event_subscription", json!({"subscription_id": id}));
+    assert_eq!(before["structuredContent"]["data"]["deleted"], true, "{before}");
+    assert_eq!(post(&format!("/records/personal/{token}")), 404);
+}
