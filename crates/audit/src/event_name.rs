@@ -163,6 +163,7 @@ event_names! {
 
     RecordsCredentialRefused = "records.credential_refused",
     RecordsEventReceived = "records.event_received",
+    GateEvaluated = "gate.evaluated",
     GateNeverDecides = "gate.never_decides",
 
     SurfaceCompiled = "surface.compiled",

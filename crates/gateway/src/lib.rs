@@ -41,6 +41,7 @@ pub mod control;
 pub mod controls;
 pub mod edge;
 pub mod exposure;
+pub mod gates;
 pub mod lifecycle;
 mod listing;
 pub mod projector;

@@ -16,6 +16,8 @@
 //! Steps 1 to 8 wait for nothing but an approval and a connection; the one commit at the boundary makes all of
 //! their events durable (GOV-705). Every refusal leaves through one [`ErrorDocument`], after its event.
 
+mod gating;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +46,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use crate::edge::attendant::{Attendant, Shown};
+use crate::gates::Gates;
 use crate::replay::Replaying;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
@@ -65,6 +68,8 @@ pub struct Lifecycle {
     /// Calls are answered from here instead of being made, if the operator said so.
     pub(crate) replaying: Option<Replaying>,
     pub(crate) gauntlet: Arc<Gauntlet>,
+    /// What stands before some tools, by the operator's configuration.
+    pub(crate) gates: Arc<Gates>,
     /// Held from asking for an approval until it is in the book, so that equal requests join one.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
@@ -105,6 +110,8 @@ pub struct Call {
     pub parent: Option<ProposalId>,
     /// What it wants said around the arguments.
     pub wants: Wants,
+    /// Whether it only fetches the document of a gate: it is not gated itself, and nobody is asked to approve it.
+    pub(crate) is_source: bool,
     /// Who attends to the call while the server works on it.
     pub(crate) attendant: Arc<Attendant>,
     /// Tells when the agent no longer wants the answer.
@@ -216,6 +223,7 @@ impl Lifecycle {
 
         let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
+        self.pass_gates(call, request.args(), entry, proposal).await?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
         let _turn = self.take_turn(entry, proposal).await;
@@ -349,6 +357,11 @@ impl Lifecycle {
         }
         if let Some(authorised) = self.claim(request, decision, proposal) {
             return Ok(authorised);
+        }
+        // SURF-90: for the document of a gate what was granted counts, but nobody is asked.
+        if call.is_source {
+            let message = "the document of a gate may not be fetched without asking";
+            return Err(ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message));
         }
         let id = self.ask(request, entry, decision, evidence, proposal).await?;
         match self.wait_for_decision(id, entry, call).await {

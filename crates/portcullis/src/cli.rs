@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::commands::connect::client::Client;
 use crate::commands::footprint::{FootprintArgs, LintArgs, SurfaceCommand};
+use crate::commands::gate::GateCommand;
 
 /// The governed gateway for MCP.
 #[derive(Debug, Parser)]
@@ -94,6 +95,9 @@ pub(crate) enum Command {
     Footprint(FootprintArgs),
     /// Find what is wrong with tool descriptions
     Lint(LintArgs),
+    /// Try the gates of the configuration with their own cases
+    #[command(subcommand)]
+    Gate(GateCommand),
     /// See what is published differently from what was accepted
     #[command(subcommand)]
     Surface(SurfaceCommand),

@@ -13,6 +13,7 @@ use portcullis_console::SessionLife;
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
 use portcullis_gateway::control::AuditSettings;
+use portcullis_gateway::gates::Gates;
 use portcullis_gauntlet::{
     CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
 };
@@ -30,6 +31,7 @@ pub(crate) use exposure::ModeWord;
 use exposure::{BrowseSection, CatalogSection, ExposureSection, SearchSection};
 
 mod calls;
+pub(crate) mod gates;
 mod records;
 mod results;
 mod surface;
@@ -62,6 +64,8 @@ pub(crate) struct Config {
     pub(crate) calls: CallsSection,
     pub(crate) exposure: ExposureSection,
     pub(crate) surface: SurfaceSection,
+    /// What stands before tools and asks whether their server supports the arguments.
+    pub(crate) gate: Vec<portcullis_gateway::gates::GateOptions>,
     /// What is set for records servers, by their registered name.
     pub(crate) records: std::collections::BTreeMap<String, portcullis_gateway::records::RecordsOptions>,
     catalog: CatalogSection,
@@ -493,6 +497,7 @@ impl Config {
         options.access = self.access.options()?;
         options.exposure = self.exposure_options(file)?;
         options.surface = self.surface.options()?;
+        options.gates = std::sync::Arc::new(Gates::new(gates::ready(&self.gate)?));
         options.records = records::options(&self.records)?;
         options.gauntlet = self.gauntlet.config()?;
         options.gauntlet.redact = self.redaction.redactor()?;

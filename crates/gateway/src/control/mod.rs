@@ -8,6 +8,7 @@ mod artifacts;
 mod catalogue;
 mod evidence;
 mod explain;
+mod gates;
 mod history;
 mod kept;
 mod keys;
@@ -42,6 +43,7 @@ use crate::access::AccessOptions;
 use crate::access::agent_keys::AgentKeys;
 use crate::controls::CallOptions;
 use crate::exposure::{ExposureOptions, Shelf};
+use crate::gates::Gates;
 use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
 use crate::surface::SurfaceOptions;
 use crate::surface::published::Press;
@@ -99,6 +101,8 @@ pub struct GatewayOptions {
     pub names: Names,
     /// How much of it they see at once.
     pub exposure: ExposureOptions,
+    /// What stands before tools and asks whether their server supports the arguments.
+    pub gates: Arc<Gates>,
     /// What is set for records servers, by name.
     pub records: BTreeMap<String, portcullis_upstream::records::RecordsOptions>,
     /// How lists and instructions are made to fit.
@@ -156,6 +160,7 @@ impl GatewayOptions {
             calls: CallOptions::default(),
             names: Names::default(),
             exposure: ExposureOptions::default(),
+            gates: Arc::default(),
             records: BTreeMap::new(),
             surface: SurfaceOptions::default(),
             authorities: None,

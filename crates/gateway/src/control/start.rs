@@ -27,6 +27,7 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::gates;
 use super::kept::{Kept, KeptDocuments};
 use super::operators::Operators;
 use super::policy::{self, Activation};
@@ -106,6 +107,7 @@ impl Gateway {
         let parts = (names, checks, trust, shelf, press);
         let mut state = restore_servers(&store, (policy, activations), parts, &log, &settings).await?;
         surface::check_servers(&options.surface, state.entries.keys())?;
+        gates::check(&options.gates, &state.entries)?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -145,6 +147,7 @@ impl Gateway {
             console: options.console.clone(),
             replaying,
             gauntlet,
+            gates: options.gates.clone(),
             asking: tokio::sync::Mutex::default(),
             violations,
         });

@@ -446,6 +446,7 @@ impl Edge {
         let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, log, gauntlet));
         Ok(Call {
             parent: None,
+            is_source: false,
             wants,
             attendant,
             session: session.clone(),

@@ -11,6 +11,7 @@ mod context;
 mod demo;
 mod doctor;
 pub(crate) mod footprint;
+pub(crate) mod gate;
 mod grants;
 mod key;
 mod mcp;
@@ -101,6 +102,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Catalog(command) => catalog::run(&context, command).await,
             Command::Demo(DemoCommand::Rugpull { keep }) => demo::rugpull(&context, keep).await,
             Command::Footprint(args) => footprint::footprint(&context, &args).await,
+            Command::Gate(command) => gate::run(&context, &command),
             Command::Lint(args) => footprint::lint(&context, &args).await,
             Command::Surface(command) => footprint::surface(&context, command).await,
             Command::Doctor => doctor::run(&context).await,

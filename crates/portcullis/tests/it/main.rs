@@ -16,6 +16,7 @@ mod drift;
 mod edge;
 mod egress;
 mod exposure;
+mod gates;
 mod gauntlet;
 mod invariants;
 mod issuer;
