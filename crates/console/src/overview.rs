@@ -90,10 +90,12 @@ fn bar(bucket: &Value, x: u64, slot: u64, most: u64) -> Bar {
     let mut y = HEIGHT;
     let mut parts = Vec::new();
     let rest = calls.saturating_sub(answered + errors + refusals);
-    for (class, count) in [("answered", answered), ("open", rest), ("refused", refusals), ("errors", errors)]
-    {
-        // What happened at all is seen.
-        let height = (count * HEIGHT / most).max(u64::from(count > 0) * 2).min(y);
+    // What happened at all is seen, however much else did: what went well gives way.
+    let tall = |count: u64| (count * HEIGHT / most).max(u64::from(count > 0) * 2);
+    let (open, refused, failed) = (tall(rest), tall(refusals), tall(errors));
+    let well = tall(answered).min(HEIGHT.saturating_sub(open + refused + failed));
+    for (class, height) in [("answered", well), ("open", open), ("refused", refused), ("errors", failed)] {
+        let height = height.min(y);
         y -= height;
         if height > 0 {
             parts.push((class, y, height));
