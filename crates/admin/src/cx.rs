@@ -9,7 +9,8 @@ use crate::grant::Op;
 use crate::registry::Registry;
 use crate::roles::Roles;
 use crate::services::{
-    ApprovalService, AuditService, CallService, PolicyService, ServerService, TrustService,
+    ApprovalService, AuditService, CallService, GrantService, HistoryService, HouseService, PolicyService,
+    ServerService, TrustService,
 };
 
 /// What a handler is given besides its arguments.
@@ -31,6 +32,21 @@ impl Cx {
     /// Approvals.
     pub fn approvals(&self) -> ApprovalService {
         ApprovalService::new(self.control.clone())
+    }
+
+    /// The house itself.
+    pub fn house(&self) -> HouseService {
+        HouseService::new(self.control.clone())
+    }
+
+    /// What happened.
+    pub fn history(&self) -> HistoryService {
+        HistoryService::new(self.control.clone())
+    }
+
+    /// Approvals that were given.
+    pub fn grants(&self) -> GrantService {
+        GrantService::new(self.control.clone())
     }
 
     /// Policies.

@@ -1,5 +1,7 @@
 //! Why an admin call was refused or failed. Nothing was changed, unless it says so.
 
+use std::sync::Arc;
+
 use portcullis_core::ErrorCode;
 use portcullis_core::scrub::scrub;
 use portcullis_gateway::ControlError;
@@ -51,6 +53,8 @@ pub struct AdminError {
     what: What,
     text: String,
     context: Context,
+    /// What the control plane said, for surfaces that show more of it than an envelope does.
+    cause: Option<Arc<ControlError>>,
     /// Where in the arguments, `dotted.loc`, for the log; never a value.
     locations: Vec<String>,
 }
@@ -121,7 +125,7 @@ impl AdminError {
     }
 
     fn new(what: What, text: String) -> Self {
-        Self { what, text, context: Context::default(), locations: Vec::new() }
+        Self { what, text, context: Context::default(), cause: None, locations: Vec::new() }
     }
 
     /// The same, with ids for the log.
@@ -180,6 +184,18 @@ impl AdminError {
         }
     }
 
+    /// What the control plane said, where it refused.
+    pub fn cause(&self) -> Option<&ControlError> {
+        self.cause.as_deref()
+    }
+
+    /// What people read, without the kind in front of it.
+    pub fn plain_message(&self) -> String {
+        let whole = self.message();
+        let kind = format!("{}: ", self.error_type());
+        whole.strip_prefix(&kind).map_or(whole.clone(), str::to_owned)
+    }
+
     pub(crate) fn is_capability_gap(&self) -> bool {
         self.what == What::CapabilityGap
     }
@@ -195,17 +211,17 @@ impl AdminError {
 
 impl From<ControlError> for AdminError {
     fn from(error: ControlError) -> Self {
-        if error.is_blocked() {
-            return Self::unavailable(error.message);
-        }
-        match error.code {
+        let message = error.message.clone();
+        let mapped = match error.code {
+            _ if error.is_blocked() => Self::unavailable(message),
             ErrorCode::Validation | ErrorCode::ArgsInvalid => {
-                Self::argument(error.field.as_deref().unwrap_or("<arguments>"), error.message)
+                Self::argument(error.field.as_deref().unwrap_or("<arguments>"), message)
             }
-            ErrorCode::NotFound | ErrorCode::ViewFailed => Self::not_found(error.message),
-            ErrorCode::Conflict => Self::conflict(error.message),
-            _ => Self::failure(error.message),
-        }
+            ErrorCode::NotFound | ErrorCode::ViewFailed => Self::not_found(message),
+            ErrorCode::Conflict => Self::conflict(message),
+            _ => Self::failure(message),
+        };
+        Self { cause: Some(Arc::new(error)), ..mapped }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Why a command failed: a code for programs, words for people.
 
+use portcullis_admin::{AdminError, DomainCode, Violation};
 use portcullis_core::ErrorCode;
 use portcullis_gateway::ControlError;
 use serde::{Deserialize, Serialize};
@@ -37,8 +38,33 @@ impl Failure {
     }
 }
 
+impl From<&AdminError> for Failure {
+    fn from(error: &AdminError) -> Self {
+        if let Some(cause) = error.cause() {
+            return Self::from(cause);
+        }
+        let code = match error.code() {
+            DomainCode::InvalidArgument => ErrorCode::Validation,
+            DomainCode::GuardrailViolated if error.violation() == Some(Violation::MissingReason) => {
+                return Self::field("reason", "say why, in a few words");
+            }
+            DomainCode::GuardrailViolated => ErrorCode::PolicyDenied,
+            DomainCode::NotFound => ErrorCode::NotFound,
+            DomainCode::Conflict => ErrorCode::Conflict,
+            _ => ErrorCode::Internal,
+        };
+        Self::new(code, error.plain_message())
+    }
+}
+
 impl From<ControlError> for Failure {
     fn from(error: ControlError) -> Self {
+        Self::from(&error)
+    }
+}
+
+impl From<&ControlError> for Failure {
+    fn from(error: &ControlError) -> Self {
         let details = (!error.rejections.is_empty()).then(|| {
             let list = error.rejections.iter().map(|rejection| {
                 let (line, column) = rejection.place.unzip();
@@ -49,6 +75,6 @@ impl From<ControlError> for Failure {
             });
             serde_json::json!({"rejections": list.collect::<Vec<_>>()})
         });
-        Self { field: error.field, details, ..Self::new(error.code, error.message) }
+        Self { field: error.field.clone(), details, ..Self::new(error.code, error.message.clone()) }
     }
 }

@@ -12,7 +12,7 @@ use portcullis_admin::mcp::{AdminMcp, Exposure};
 use portcullis_admin::{Actor, Class, Envelope, Invoker, Registry};
 use portcullis_catalog::Kind;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
-use portcullis_gateway::control::{Activation, Claimant, Reacceptance, Registration, told_to_stop};
+use portcullis_gateway::control::{Activation, Claimant, Reacceptance, Registration, Target, told_to_stop};
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::declaration::diff;
@@ -292,7 +292,10 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
     let control = &*desk.control;
     Ok(match request {
         Request::McpAdd { registration } => {
-            json!(control.register(operator, (**registration).clone()).await?)
+            let args = register_args(registration);
+            let done = act(desk, operator, "servers_register", args, &registration.justification).await;
+            done.map_err(justified)?;
+            record(control, &registration.name)?
         }
         Request::McpList => list(control),
         Request::McpShow { name } => show(control, &server(name)?)?,
@@ -308,22 +311,38 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             })
         }
         Request::McpRemove { name, reason } => {
-            let ended = control.remove(operator, &server(name)?, reason).await?;
-            json!({"name": name, "state": "removed", "approvals_invalidated": ended})
+            let removed = act(desk, operator, "servers_remove", json!({"server_id": name}), reason).await?;
+            json!({"name": name, "state": "removed", "approvals_invalidated": removed["approvals_ended"]})
         }
         Request::McpUpdate { registration } => {
-            let (record, ended) = control.update(operator, (**registration).clone()).await?;
-            let mut document = json!(record);
-            document["approvals_invalidated"] = json!(ended);
+            let args = register_args(registration);
+            let updated = act(desk, operator, "servers_update", args, &registration.justification).await;
+            let updated = updated.map_err(justified)?;
+            let mut document = record(control, &registration.name)?;
+            document["approvals_invalidated"] = updated["approvals_ended"].clone();
             document
         }
-        Request::McpAccept { accept } => json!(control.reaccept(operator, accept.clone()).await?),
+        Request::McpAccept { accept } => {
+            let (file, text) = accept.declaration.clone().unzip();
+            let args = json!({
+                "server_id": accept.name, "declaration": text, "declaration_file": file,
+                "carry_approvals": accept.carry_approvals,
+            });
+            let accepted = act(desk, operator, "declarations_accept", args, &accept.reason).await?;
+            json!({
+                "name": accept.name, "state": accepted["state"], "declaration_version": accepted["declaration_version"],
+                "approvals_invalidated": accepted["approvals_ended"], "approvals_carried": accepted["approvals_carried"],
+            })
+        }
         Request::McpHalt { name, reason } => {
-            let ended = control.halt_by(operator, &server(name)?, reason).await?;
-            json!({"name": name, "state": "halted", "approvals_invalidated": ended})
+            let ending = control.approvals_of(&server(name)?).len();
+            let args = json!({"server_id": name, "state": "halted"});
+            act(desk, operator, "servers_set_state", args, reason).await?;
+            json!({"name": name, "state": "halted", "approvals_invalidated": ending})
         }
         Request::McpResume { name, reason } => {
-            control.resume(operator, &server(name)?, reason).await?;
+            let args = json!({"server_id": name, "state": "active"});
+            act(desk, operator, "servers_set_state", args, reason).await?;
             json!({"name": name, "state": "active", "approvals_invalidated": 0})
         }
         Request::ApproveList { status } => {
@@ -331,10 +350,16 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
         }
         Request::ApproveShow { id } => shown(control, &control.approval(approval(id)?)?)?,
         Request::ApproveGrant { id, scope, reason } => {
-            approval_row(&control.grant(operator, approval(id)?, *scope, reason).await?)
+            let id = approval(id)?;
+            let seen = control.approval(id)?.presented_sha256;
+            let args = json!({"approval_id": id, "scope": scope, "presented_sha256": seen});
+            let decided = act(desk, operator, "approvals_approve", args, reason).await?;
+            approval_decided(control, id, &decided)?
         }
         Request::ApproveDeny { id, reason } => {
-            approval_row(&control.deny(operator, approval(id)?, reason).await?)
+            let id = approval(id)?;
+            let decided = act(desk, operator, "approvals_reject", json!({"approval_id": id}), reason).await?;
+            approval_decided(control, id, &decided)?
         }
         Request::AuditExport { out, from, to } => {
             json!(control.export(operator, *from, *to, out.clone()).await?)
@@ -362,14 +387,18 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             Value::Array(control.approvals(Some(State::Approved)).iter().map(granted).collect())
         }
         Request::GrantsRevoke { id, reason } => {
-            granted(&control.revoke(operator, approval(id)?, reason).await?)
+            let id = approval(id)?;
+            let mut before = granted(&control.approval(id)?);
+            act(desk, operator, "grants_revoke", json!({"grant_id": id}), reason).await?;
+            before["state"] = json!(State::Revoked);
+            before
         }
         Request::OperatorEnrol { name, passphrase } => {
             json!(control.enrol(operator, name, passphrase.secret()).await?)
         }
         Request::OperatorList => json!(control.operators()),
         Request::OperatorRemove { name, reason } => {
-            control.remove_operator(operator, name, reason).await?;
+            act(desk, operator, "users_delete", json!({"user_id": name}), reason).await?;
             json!({"name": name, "state": "removed"})
         }
         Request::OperatorTokenCreate { name, lifetime } => {
@@ -404,8 +433,14 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             Value::Array(control.trust_records().await.into_iter().filter(wanted).collect())
         }
         Request::TrustShow { id } => control.trust_record(id).await?,
-        Request::TrustGrant { id, reason } => control.grant_trust(operator, id, reason).await?,
-        Request::TrustRevoke { id, reason } => control.revoke_trust(operator, id, reason).await?,
+        Request::TrustGrant { id, reason } => {
+            act(desk, operator, "trust_grant", json!({"tool": id, "state": "trusted"}), reason).await?;
+            control.trust_record(id).await?
+        }
+        Request::TrustRevoke { id, reason } => {
+            act(desk, operator, "trust_revoke", json!({"tool": id}), reason).await?;
+            control.trust_record(id).await?
+        }
         Request::TrustVerify => control.verify_trust().await?,
         Request::CatalogBrowse { query, path, top_k, kind } => {
             let kind = match kind.as_str() {
@@ -426,10 +461,12 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
         Request::SurfaceParts { mode } => json!(control.surface_parts(*mode)),
         Request::PolicyShow { version } => policy(control, *version).await?,
         Request::PolicyApply { bundle, reason } => {
-            json!(control.apply_policy(operator, bundle.clone(), reason).await?)
+            act(desk, operator, "policies_apply", json!({"bundle": bundle_args(bundle)}), reason).await?;
+            json!(control.activations().await.last())
         }
         Request::PolicyRollback { version, reason } => {
-            json!(control.roll_back_policy(operator, *version, reason).await?)
+            act(desk, operator, "policies_rollback", json!({"version": version}), reason).await?;
+            json!(control.activations().await.last())
         }
         Request::PolicyExplain { tool, args, agent } => {
             json!(control.explain(agent.as_deref(), tool, args)?)
@@ -447,10 +484,88 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             control.view_artifact(operator, handle, selector).await?
         }
         Request::KeyRevoke { agent, reason } => {
-            control.revoke_key(operator, agent, reason).await?;
+            act(desk, operator, "clients_revoke", json!({"client_id": agent}), reason).await?;
             json!({"agent": agent, "state": "revoked"})
         }
     })
+}
+
+/// Does one thing through the one door (ADM-1): the operator has typed the command, which is its confirmation.
+async fn act(desk: &Desk, operator: &OperatorProof, tool: &str, args: Value, reason: &str) -> Answer {
+    let mut args = args;
+    if let Some(args) = args.as_object_mut() {
+        args.retain(|_, value| !value.is_null());
+        args.insert("confirm".into(), json!(true));
+        args.insert("reason".into(), json!(reason.chars().take(500).collect::<String>()));
+    }
+    let actor = Actor::operator(operator.clone());
+    let channel = portcullis_admin::Channel::Operator;
+    let envelope = desk.invoker.call_value(tool, &args, Some(&actor), channel).await;
+    match (envelope.data(), envelope.failure()) {
+        (Some(data), _) => serde_json::from_str(data.get())
+            .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string())),
+        (None, Some(error)) => Err(Failure::from(error)),
+        (None, None) => {
+            Err(Failure::new(ErrorCode::NotFound, format!("there is no admin tool {tool} for you")))
+        }
+    }
+}
+
+/// The reason of a registration is its justification.
+fn justified(failure: Failure) -> Failure {
+    match failure.field.as_deref() {
+        Some("reason") => Failure::field("justification", "say in a few words why the server is here"),
+        _ => failure,
+    }
+}
+
+/// The registration as arguments of a tool.
+fn register_args(asked: &Registration) -> Value {
+    let (transport, process, url, tls_spki) = match &asked.target {
+        Target::Stdio { command, args, env, artifacts } => {
+            let process = json!({"command": command, "args": args, "env": env, "artifacts": artifacts});
+            ("stdio", Some(process), None, None)
+        }
+        Target::Http { url, tls_spki } => ("http", None, Some(url), tls_spki.as_ref()),
+        Target::Sse { url, tls_spki } => ("sse", None, Some(url), tls_spki.as_ref()),
+        Target::Records { url, .. } => ("records", None, Some(url), None),
+    };
+    let credential_file = match &asked.target {
+        Target::Records { credential_file, .. } => Some(credential_file),
+        _ => None,
+    };
+    json!({
+        "credential_file": credential_file,
+        "server_id": asked.name, "version": asked.server_version, "transport": transport, "process": process, "url": url,
+        "tls_spki": tls_spki, "surface": asked.surface, "trust_tier_requested": asked.trust_tier,
+        "justification": asked.justification, "policy_tags": asked.modes, "declaration": asked.declaration,
+        "declaration_file": asked.declaration_file, "attest": asked.attest, "waive_isolation": asked.waive_isolation,
+    })
+}
+
+fn bundle_args(bundle: &Bundle) -> Value {
+    let mut args = json!({"preset": bundle.preset, "files": bundle.files});
+    if !bundle.settings.trim().is_empty() {
+        args["settings"] = json!(bundle.settings);
+    }
+    args
+}
+
+/// The record of a registered server.
+fn record(control: &Control, name: &str) -> Answer {
+    let name = server(name)?;
+    let world = control.world();
+    let entry = world.registry().server(&name);
+    entry
+        .map(|entry| json!(*entry.record))
+        .ok_or_else(|| Failure::new(ErrorCode::NotFound, format!("server '{name}' went away meanwhile")))
+}
+
+/// An approval after a decision; one that a waiting call has used up at once is as it was decided.
+fn approval_decided(control: &Control, id: ApprovalId, decided: &Value) -> Answer {
+    let mut row = approval_row(&control.approval(id)?);
+    row["state"] = decided["status"].clone();
+    Ok(row)
 }
 
 /// An envelope as its own bytes, so that every surface answers the same.

@@ -18,6 +18,25 @@ pub trait ArgValue: Sized {
 /// The longest list in arguments.
 const MOST_ITEMS: usize = 1000;
 
+/// The longest text that may be blank.
+const LONGEST_TEXT: usize = 64 << 10;
+
+/// Any text, also an empty one.
+impl ArgValue for String {
+    fn read(value: &Value, at: &str, complaints: &mut Complaints) -> Option<Self> {
+        match value.as_str() {
+            Some(text) if text.len() <= LONGEST_TEXT => return Some(text.to_owned()),
+            Some(_) => complaints.push(at, format!("must have at most {LONGEST_TEXT} bytes")),
+            None => complaints.push(at, "must be a string"),
+        }
+        None
+    }
+
+    fn schema() -> Value {
+        json!({"type": "string"})
+    }
+}
+
 /// A whole number within bounds, written as one: no boolean, no text, no fraction, no exponent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Integer<const LEAST: i64, const MOST: i64>(pub i64);

@@ -6,13 +6,27 @@
 mod approvals;
 mod audit;
 mod calls;
+mod grants;
+mod history;
+mod house;
 mod policies;
 mod servers;
 mod trust;
 
 pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
-pub use audit::{AuditService, Verification};
+pub use audit::{AuditDetail, AuditEntry, AuditService, ProofRecord, Verification};
 pub use calls::{CallDetail, CallService, CallSummary, CallsBucket, CallsOverview};
+pub use grants::{GrantRecord, GrantService};
+pub(crate) use history::short;
+pub use history::{
+    ActivityRecord, Bounds, CallCounts, CallRecord, ErrorCounts, HistoryService, PermitRecord, SessionRecord,
+    ToolCounts,
+};
+pub use house::HouseService;
 pub use policies::{ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord, PolicyService};
-pub use servers::{DriftRow, ServerDetail, ServerRecord, ServerService, ToolRow};
+pub(crate) use servers::word;
+pub use servers::{
+    DriftRow, RefreshRecord, RemovedRecord, ReplacedRecord, ServerDetail, ServerRecord, ServerService,
+    TestRecord, ToolRow,
+};
 pub use trust::{TrustRecord, TrustService};

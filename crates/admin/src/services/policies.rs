@@ -161,9 +161,9 @@ impl PolicyService {
         Ok(record(&activation, Some(activation.version.counter)))
     }
 
-    /// Puts an earlier one in force again, under a version of its own.
-    pub async fn roll_back(&self, op: &Op, version: u64) -> Result<PolicyRecord, AdminError> {
-        let activation = self.control.roll_back_policy(op.operator(), Some(version), op.reason()).await?;
+    /// Puts an earlier one in force again, under a version of its own; without a number the last that differs.
+    pub async fn roll_back(&self, op: &Op, version: Option<u64>) -> Result<PolicyRecord, AdminError> {
+        let activation = self.control.roll_back_policy(op.operator(), version, op.reason()).await?;
         Ok(record(&activation, Some(activation.version.counter)))
     }
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use portcullis_core::ServerIdentity;
+use portcullis_core::error::one_line;
 use portcullis_gateway::Control;
-use portcullis_gateway::control::Reacceptance;
+use portcullis_gateway::control::{Reacceptance, Registration};
 use portcullis_governance::record::ServerState;
-use portcullis_governance::registry::ServerEntry;
+use portcullis_governance::registry::{ServerEntry, ToolEntry};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -102,6 +103,63 @@ pub struct ServerDetail {
     pub waivers: Vec<String>,
 }
 
+/// A server that is another from now on.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ReplacedRecord {
+    /// What it is now.
+    #[serde(flatten)]
+    pub server: ServerRecord,
+    /// How many approvals ended.
+    pub approvals_ended: usize,
+    /// How many were given anew.
+    pub approvals_carried: usize,
+}
+
+/// A server that is gone.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct RemovedRecord {
+    /// Which.
+    pub server_id: String,
+    /// How many tools went with it.
+    pub tools_removed: usize,
+    /// How many approvals ended.
+    pub approvals_ended: usize,
+}
+
+/// What looking at a server found.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct TestRecord {
+    /// Whether it answered.
+    pub reachable: bool,
+    /// The revision it speaks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handshake: Option<String>,
+    /// Why it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Whether it says the version that was registered.
+    pub version_ok: bool,
+    /// Whether it lists what was accepted.
+    pub declaration_match: bool,
+    /// What it lists besides.
+    pub added: Vec<String>,
+    /// What it does not list any more.
+    pub removed: Vec<String>,
+    /// What it lists otherwise.
+    pub changed: Vec<String>,
+}
+
+/// What a server lists now that was not accepted.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct RefreshRecord {
+    /// New.
+    pub added: Vec<String>,
+    /// Gone.
+    pub removed: Vec<String>,
+    /// Otherwise.
+    pub changed: Vec<String>,
+}
+
 /// Servers, and what is declared of them.
 #[derive(Debug, Clone)]
 pub struct ServerService {
@@ -162,26 +220,6 @@ impl ServerService {
         })
     }
 
-    /// Accepts what one offers now, if `replaces` is still the declaration in force. Its tools get new identities.
-    pub async fn accept_live(
-        &self,
-        op: &Op,
-        id: &ServerIdentity,
-        replaces: Option<&str>,
-        carry_approvals: bool,
-    ) -> Result<ServerDetail, AdminError> {
-        let world = self.control.world();
-        let entry = world.registry().server(id).ok_or_else(|| absent(id))?;
-        if replaces.is_some_and(|version| entry.record.declaration_version.to_string() != version) {
-            let text = "the declaration in force is another one by now; look at the server again";
-            return Err(AdminError::conflict(text).with(crate::ctx! { server_id: id }));
-        }
-        let reason = op.reason().to_owned();
-        let asked = Reacceptance { name: id.clone(), declaration: None, carry_approvals, reason };
-        self.control.reaccept(op.operator(), asked).await?;
-        self.get(id).await
-    }
-
     /// Halts one. Its approvals end.
     pub async fn halt(&self, op: &Op, id: &ServerIdentity) -> Result<ServerRecord, AdminError> {
         self.control.halt_by(op.operator(), id, op.reason()).await?;
@@ -194,9 +232,104 @@ impl ServerService {
         self.row(id)
     }
 
+    /// Registers one.
+    pub async fn register(&self, op: &Op, asked: Registration) -> Result<ServerRecord, AdminError> {
+        let record = self.control.register(op.operator(), asked).await?;
+        self.row(&record.server_identity)
+    }
+
+    /// Registers another version of one, in place of the one there is.
+    pub async fn update(&self, op: &Op, asked: Registration) -> Result<ReplacedRecord, AdminError> {
+        let (record, approvals_ended) = self.control.update(op.operator(), asked).await?;
+        Ok(ReplacedRecord {
+            server: self.row(&record.server_identity)?,
+            approvals_ended,
+            approvals_carried: 0,
+        })
+    }
+
+    /// Accepts what one has become, if `replaces` is still the declaration in force.
+    pub async fn accept(
+        &self,
+        op: &Op,
+        asked: Reacceptance,
+        replaces: Option<&str>,
+    ) -> Result<ReplacedRecord, AdminError> {
+        let name = asked.name.clone();
+        let current = self.row(&name)?.declaration_version;
+        if replaces.is_some_and(|version| current.as_deref() != Some(version)) {
+            let text = "the declaration in force is another one by now; look at the server again";
+            return Err(AdminError::conflict(text).with(crate::ctx! { server_id: name }));
+        }
+        let replaced = self.control.reaccept(op.operator(), asked).await?;
+        Ok(ReplacedRecord {
+            server: self.row(&name)?,
+            approvals_ended: replaced.approvals_invalidated,
+            approvals_carried: replaced.approvals_carried,
+        })
+    }
+
+    /// Removes one.
+    pub async fn remove(&self, op: &Op, id: &ServerIdentity) -> Result<RemovedRecord, AdminError> {
+        let tools_removed = self.row(id)?.tools;
+        let approvals_ended = self.control.remove(op.operator(), id, op.reason()).await?;
+        Ok(RemovedRecord { server_id: id.to_string(), tools_removed, approvals_ended })
+    }
+
+    /// Looks at one without calling any tool.
+    pub async fn test(&self, _: &Op, id: &ServerIdentity) -> Result<TestRecord, AdminError> {
+        let report = self.control.test(id).await?;
+        Ok(TestRecord {
+            reachable: report.reachable,
+            handshake: report.protocol_version.clone(),
+            problem: report.reason.as_deref().map(|reason| one_line(&portcullis_core::scrub::scrub(reason))),
+            version_ok: report.version_ok,
+            declaration_match: report.matches,
+            added: names(&report.difference.added),
+            removed: names(&report.difference.removed),
+            changed: names(&report.difference.changed),
+        })
+    }
+
+    /// What one lists now, against what was accepted. Accepts nothing.
+    pub async fn refresh(&self, op: &Op, id: &ServerIdentity) -> Result<RefreshRecord, AdminError> {
+        let seen = self.test(op, id).await?;
+        if let Some(problem) = seen.problem {
+            return Err(AdminError::failure(problem).with(crate::ctx! { server_id: id }));
+        }
+        Ok(RefreshRecord { added: seen.added, removed: seen.removed, changed: seen.changed })
+    }
+
+    /// Everything servers offer, with what it is.
+    pub fn tools(&self) -> Vec<(&'static str, Arc<ToolEntry>)> {
+        let world = self.control.world();
+        let registry = world.registry();
+        let kinds = [
+            ("tool", registry.tools()),
+            ("resource", registry.resources()),
+            ("resource", registry.templates()),
+            ("prompt", registry.prompts()),
+        ];
+        kinds
+            .into_iter()
+            .flat_map(|(kind, list)| list.iter().map(move |entry| (kind, entry.clone())))
+            .collect()
+    }
+
+    /// A definition as it was accepted, with the server's words cleaned (ADM-5).
+    pub async fn definition(&self, entry: &ToolEntry) -> Value {
+        let raw = serde_json::from_str(entry.tool.definition().get()).unwrap_or(Value::Null);
+        self.control.clean_words(raw).await
+    }
+
     fn row(&self, id: &ServerIdentity) -> Result<ServerRecord, AdminError> {
         self.control.world().registry().server(id).map(record).ok_or_else(|| absent(id))
     }
+}
+
+/// Names that a server made up, safe to show (ADM-5).
+fn names<T: Serialize>(list: &[T]) -> Vec<String> {
+    list.iter().map(|name| one_line(&word(name))).collect()
 }
 
 fn absent(id: &ServerIdentity) -> AdminError {

@@ -1,15 +1,29 @@
 //! `portcullis_audit_*`.
 
-use crate::args::Integer;
+use portcullis_core::{Clock as _, EventId, SystemClock};
+
+use crate::args::{Ident, Integer, NonBlank, Page, TimeWindow};
 use crate::error::AdminError;
 use crate::registry::Module;
 use crate::reply::Reply;
-use crate::services::Verification;
+use crate::services::{AuditDetail, AuditEntry, ProofRecord, Verification};
 use crate::tool::read_tool;
+use crate::tools::approvals::is_tool;
 use crate::{Cx, args};
 
 /// The number of a record.
 type Seq = Integer<0, 9_007_199_254_740_991>;
+
+args! {
+    pub(crate) struct List {
+        actor: Option<NonBlank>, tool: Option<NonBlank>, event: Option<NonBlank>, verdict: Option<NonBlank>,
+        window: TimeWindow, page: Page,
+    }
+}
+
+args! {
+    pub(crate) struct One { entry_id: Ident<EventId> }
+}
 
 args! {
     pub(crate) struct Verify { from: Option<Seq>, to: Option<Seq> }
@@ -18,8 +32,35 @@ args! {
 pub(super) fn module() -> Module {
     Module {
         name: "infrastructure/audit",
-        tools: vec![read_tool("audit", "verify", "Check the audit log and its invariants.", verify)],
+        tools: vec![
+            read_tool("audit", "list", "List records of the log, newest first.", list),
+            read_tool("audit", "get", "Show one record of the log.", get),
+            read_tool("audit", "proof", "Prove that a record is under a signed checkpoint.", proof),
+            read_tool("audit", "verify", "Check the audit log and its invariants.", verify),
+        ],
     }
+}
+
+async fn list(cx: Cx, args: List) -> Result<Reply<Vec<AuditEntry>>, AdminError> {
+    let mut rows = cx.audit().list(args.window.bounds(SystemClock.now())).await?;
+    rows.retain(|row| {
+        args.actor.as_ref().is_none_or(|actor| row.actor == actor.as_str())
+            && args.event.as_ref().is_none_or(|event| row.event == event.as_str())
+            && args.verdict.as_ref().is_none_or(|verdict| row.verdict.as_deref() == Some(verdict.as_str()))
+            && args
+                .tool
+                .as_ref()
+                .is_none_or(|tool| row.tool.as_ref().is_some_and(|of| is_tool(of, tool.as_str())))
+    });
+    Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn get(cx: Cx, args: One) -> Result<Reply<AuditDetail>, AdminError> {
+    Ok(Reply::ok(cx.audit().get(args.entry_id.0).await?))
+}
+
+async fn proof(cx: Cx, args: One) -> Result<Reply<ProofRecord>, AdminError> {
+    Ok(Reply::ok(cx.audit().proof(args.entry_id.0).await?))
 }
 
 async fn verify(cx: Cx, args: Verify) -> Result<Reply<Verification>, AdminError> {

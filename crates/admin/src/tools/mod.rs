@@ -3,7 +3,10 @@
 mod approvals;
 mod audit;
 mod calls;
-mod declarations;
+mod catalogue;
+mod history;
+pub mod house;
+mod later;
 mod meta;
 mod policies;
 mod servers;
@@ -17,7 +20,10 @@ pub fn modules() -> Vec<Module> {
         approvals::module(),
         audit::module(),
         calls::module(),
-        declarations::module(),
+        catalogue::module(),
+        history::module(),
+        house::module(),
+        later::module(),
         meta::module(),
         policies::module(),
         servers::module(),

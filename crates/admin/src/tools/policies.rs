@@ -48,7 +48,7 @@ args! {
 }
 
 args! {
-    pub(crate) struct Rollback { version: Version }
+    pub(crate) struct Rollback { version: Option<Version> }
 }
 
 pub(super) fn module() -> Module {
@@ -93,10 +93,11 @@ async fn apply(cx: Cx, grant: AdminGrant, args: Apply) -> Result<Committed<Polic
 }
 
 async fn rollback(cx: Cx, grant: AdminGrant, args: Rollback) -> Result<Committed<PolicyRecord>, AdminError> {
-    let (policies, version) = (cx.policies(), number(args.version));
+    let (policies, version) = (cx.policies(), args.version.map(number));
+    let target = version.map_or_else(|| "the one before".to_owned(), |version| version.to_string());
     let (record, receipt) = grant
         .commit(
-            TargetId::new("policy", version),
+            TargetId::new("policy", target),
             move |op| async move { policies.roll_back(&op, version).await },
         )
         .await?;

@@ -1,22 +1,35 @@
-//! `portcullis_servers_*`.
+//! `portcullis_servers_*` and `portcullis_declarations_accept`.
+
+use std::collections::BTreeMap;
 
 use portcullis_core::ServerIdentity;
+use portcullis_gateway::control::{Reacceptance, Registration, Target};
+use portcullis_governance::record::{Mode, Surface};
 
-use crate::args::{Ident, Page};
+use crate::args::{Ident, Integer, NonBlank, Page};
+use crate::cx::ActorRef;
 use crate::error::AdminError;
 use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
 use crate::reply::{Committed, Reply};
-use crate::services::{ServerDetail, ServerRecord};
-use crate::tool::{admin_tool, read_tool};
+use crate::services::{RefreshRecord, RemovedRecord, ReplacedRecord, ServerDetail, ServerRecord, TestRecord};
+use crate::tool::{admin_tool, read_tool, write_tool};
 use crate::{Cx, args, words};
 
 words! {
-    pub(crate) enum Transport { Stdio = "stdio", Http = "http", Sse = "sse" }
+    pub(crate) enum Transport { Stdio = "stdio", Http = "http", Sse = "sse", Records = "records" }
 }
 
 words! {
     pub(crate) enum State { Active = "active", Halted = "halted" }
+}
+
+words! {
+    pub(crate) enum SurfaceWord { Static = "static", Dynamic = "dynamic" }
+}
+
+words! {
+    pub(crate) enum ModeWord { Local = "local", Team = "team", Enterprise = "enterprise", Ci = "ci" }
 }
 
 args! {
@@ -31,13 +44,46 @@ args! {
     pub(crate) struct SetState { server_id: Ident<ServerIdentity>, state: State }
 }
 
+args! {
+    pub(crate) struct Process {
+        command: NonBlank, args: Option<Vec<String>>, env: Option<BTreeMap<String, String>>, artifacts: Option<Vec<NonBlank>>,
+    }
+}
+
+args! {
+    pub(crate) struct Register {
+        server_id: NonBlank<63>, version: NonBlank<128>, transport: Transport, process: Option<Process>,
+        url: Option<NonBlank>, credential_file: Option<NonBlank>, tls_spki: Option<NonBlank>, surface: SurfaceWord, trust_tier_requested: Integer<0, 3>,
+        justification: NonBlank, policy_tags: Vec<ModeWord>, declaration: NonBlank<16777216>,
+        declaration_file: Option<NonBlank>, attest: Option<NonBlank>, waive_isolation: Option<NonBlank>,
+    }
+}
+
+args! {
+    pub(crate) struct Accept {
+        server_id: Ident<ServerIdentity>, declaration: Option<NonBlank<16777216>>, declaration_file: Option<NonBlank>,
+        replaces: Option<NonBlank>, carry_approvals: Option<bool>,
+    }
+}
+
 pub(super) fn module() -> Module {
     Module {
         name: "integrations/servers",
         tools: vec![
             read_tool("servers", "list", "List registered servers.", list),
             read_tool("servers", "get", "Show one server with its tools and pins.", get),
+            admin_tool("servers", "register", "Register a server and accept its declaration.", register),
+            admin_tool("servers", "update", "Register another version of a server.", update),
+            admin_tool("servers", "test", "Look at a server without calling any tool.", test),
             admin_tool("servers", "set_state", "Halt a server, or let it run again.", set_state),
+            admin_tool("servers", "remove", "Remove a server; its approvals and permits end.", remove),
+            write_tool(
+                "servers",
+                "refresh",
+                "Compare what a server lists now with what was accepted.",
+                refresh,
+            ),
+            admin_tool("declarations", "accept", "Accept what a server has become.", accept),
         ],
     }
 }
@@ -49,6 +95,30 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<ServerRecord>>, AdminError
 
 async fn get(cx: Cx, args: One) -> Result<Reply<ServerDetail>, AdminError> {
     Ok(Reply::ok(cx.servers().get(&args.server_id.0).await?))
+}
+
+async fn register(cx: Cx, grant: AdminGrant, args: Register) -> Result<Committed<ServerRecord>, AdminError> {
+    let (servers, target) = (cx.servers(), TargetId::new("server", &args.server_id));
+    let asked = registration(args)?;
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { servers.register(&op, asked).await }).await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn update(cx: Cx, grant: AdminGrant, args: Register) -> Result<Committed<ReplacedRecord>, AdminError> {
+    let (servers, target) = (cx.servers(), TargetId::new("server", &args.server_id));
+    let asked = registration(args)?;
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { servers.update(&op, asked).await }).await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn test(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<TestRecord>, AdminError> {
+    let (servers, id) = (cx.servers(), args.server_id.0);
+    let target = TargetId::new("server", &id);
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { servers.test(&op, &id).await }).await?;
+    Ok(Committed::ok(record, receipt))
 }
 
 async fn set_state(cx: Cx, grant: AdminGrant, args: SetState) -> Result<Committed<ServerRecord>, AdminError> {
@@ -63,4 +133,84 @@ async fn set_state(cx: Cx, grant: AdminGrant, args: SetState) -> Result<Committe
         })
         .await?;
     Ok(Committed::ok(record, receipt))
+}
+
+async fn remove(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<RemovedRecord>, AdminError> {
+    let (servers, id) = (cx.servers(), args.server_id.0);
+    let target = TargetId::new("server", &id);
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { servers.remove(&op, &id).await }).await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn refresh(cx: Cx, actor: ActorRef, args: One) -> Result<Reply<RefreshRecord>, AdminError> {
+    Ok(Reply::ok(cx.servers().refresh(actor.op(), &args.server_id.0).await?))
+}
+
+async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<ReplacedRecord>, AdminError> {
+    let (servers, name) = (cx.servers(), args.server_id.0);
+    let target = TargetId::new("server", &name);
+    let file = args.declaration_file.map_or_else(|| "the declaration".to_owned(), String::from);
+    let asked = Reacceptance {
+        name,
+        declaration: args.declaration.map(|text| (file, text.into())),
+        carry_approvals: args.carry_approvals.unwrap_or(false),
+        reason: grant.reason().to_owned(),
+    };
+    let (record, receipt) = grant
+        .commit(target, move |op| async move {
+            servers.accept(&op, asked, args.replaces.as_ref().map(NonBlank::as_str)).await
+        })
+        .await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+fn registration(args: Register) -> Result<Registration, AdminError> {
+    let tls_spki = args.tls_spki.map(String::from);
+    let url = |url: Option<NonBlank>| {
+        url.map(String::from).ok_or_else(|| AdminError::argument("url", "required for this transport"))
+    };
+    let target = match args.transport {
+        Transport::Stdio => {
+            let process =
+                args.process.ok_or_else(|| AdminError::argument("process", "required for this transport"))?;
+            Target::Stdio {
+                command: process.command.into(),
+                args: process.args.unwrap_or_default(),
+                env: process.env.unwrap_or_default(),
+                artifacts: process.artifacts.unwrap_or_default().into_iter().map(String::from).collect(),
+            }
+        }
+        Transport::Http => Target::Http { url: url(args.url)?, tls_spki },
+        Transport::Sse => Target::Sse { url: url(args.url)?, tls_spki },
+        Transport::Records => Target::Records {
+            url: url(args.url)?,
+            credential_file: args
+                .credential_file
+                .map(String::from)
+                .ok_or_else(|| AdminError::argument("credential_file", "required for this transport"))?,
+        },
+    };
+    let mode = |mode: ModeWord| match mode {
+        ModeWord::Local => Mode::Local,
+        ModeWord::Team => Mode::Team,
+        ModeWord::Enterprise => Mode::Enterprise,
+        ModeWord::Ci => Mode::Ci,
+    };
+    Ok(Registration {
+        name: args.server_id.into(),
+        target,
+        server_version: args.version.into(),
+        declaration_file: args.declaration_file.map_or_else(|| "the declaration".to_owned(), String::from),
+        declaration: args.declaration.into(),
+        justification: args.justification.into(),
+        modes: args.policy_tags.into_iter().map(mode).collect(),
+        trust_tier: u8::try_from(args.trust_tier_requested.0).unwrap_or_default(),
+        surface: match args.surface {
+            SurfaceWord::Static => Surface::Static,
+            SurfaceWord::Dynamic => Surface::Dynamic,
+        },
+        attest: args.attest.map(String::from),
+        waive_isolation: args.waive_isolation.map(String::from),
+    })
 }

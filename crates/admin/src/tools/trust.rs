@@ -1,17 +1,28 @@
-//! `portcullis_trust_*`.
+//! `portcullis_trust_*` and `portcullis_grants_*`.
 
-use portcullis_core::ServerIdentity;
+use portcullis_core::{ApprovalId, ServerIdentity};
 
 use crate::args::{Ident, NonBlank, Page};
 use crate::error::AdminError;
+use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
-use crate::reply::Reply;
-use crate::services::TrustRecord;
-use crate::tool::read_tool;
+use crate::reply::{Committed, Reply};
+use crate::services::{GrantRecord, TrustRecord};
+use crate::tool::{admin_tool, read_tool};
+use crate::tools::approvals::is_tool;
 use crate::{Cx, args, words};
 
 words! {
     pub(crate) enum State { Untrusted = "untrusted", Probationary = "probationary", Trusted = "trusted" }
+}
+
+words! {
+    /// What an operator can grant: probation is earned, not given.
+    pub(crate) enum Granted { Trusted = "trusted" }
+}
+
+words! {
+    pub(crate) enum GrantState { Approved = "approved" }
 }
 
 args! {
@@ -20,10 +31,32 @@ args! {
     }
 }
 
+args! {
+    pub(crate) struct Grant { tool: NonBlank, state: Granted }
+}
+
+args! {
+    pub(crate) struct Revoke { tool: Option<NonBlank>, server_id: Option<Ident<ServerIdentity>> }
+}
+
+args! {
+    pub(crate) struct Grants { tool: Option<NonBlank>, client_id: Option<NonBlank>, state: Option<GrantState>, page: Page }
+}
+
+args! {
+    pub(crate) struct RevokeGrant { grant_id: Ident<ApprovalId> }
+}
+
 pub(super) fn module() -> Module {
     Module {
         name: "approvals/trust",
-        tools: vec![read_tool("trust", "list", "List the trust that servers and tools have earned.", list)],
+        tools: vec![
+            read_tool("trust", "list", "List the trust that servers and tools have earned.", list),
+            admin_tool("trust", "grant", "Trust a tool or server that has earned it.", grant),
+            admin_tool("trust", "revoke", "Take all trust back from a tool or server.", revoke),
+            read_tool("grants", "list", "List what operators granted.", grants),
+            admin_tool("grants", "revoke", "Take a grant back; its permits die.", revoke_grant),
+        ],
     }
 }
 
@@ -35,4 +68,47 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<TrustRecord>>, AdminError>
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
     Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn grant(cx: Cx, grant: AdminGrant, args: Grant) -> Result<Committed<TrustRecord>, AdminError> {
+    let (trust, tool) = (cx.trust(), String::from(args.tool));
+    let target = TargetId::new("tool", &tool);
+    let Granted::Trusted = args.state;
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { trust.grant(&op, &tool).await }).await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn revoke(cx: Cx, grant: AdminGrant, args: Revoke) -> Result<Committed<TrustRecord>, AdminError> {
+    let (target, id) = match (args.tool, args.server_id) {
+        (Some(tool), None) => (TargetId::new("tool", &tool), String::from(tool)),
+        (None, Some(server)) => (TargetId::new("server", &server.0), server.0.to_string()),
+        _ => return Err(AdminError::argument("tool", "give exactly one of tool and server_id")),
+    };
+    let trust = cx.trust();
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { trust.revoke(&op, &id).await }).await?;
+    Ok(Committed::ok(record, receipt))
+}
+
+async fn grants(cx: Cx, args: Grants) -> Result<Reply<Vec<GrantRecord>>, AdminError> {
+    let mut rows = cx.grants().list();
+    rows.retain(|row| {
+        args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
+            && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
+            && args.state.is_none_or(|state| row.state == state.as_str())
+    });
+    Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn revoke_grant(
+    cx: Cx,
+    grant: AdminGrant,
+    args: RevokeGrant,
+) -> Result<Committed<GrantRecord>, AdminError> {
+    let (grants, id) = (cx.grants(), args.grant_id.0);
+    let target = TargetId::new("grant", id);
+    let (record, receipt) =
+        grant.commit(target, move |op| async move { grants.revoke(&op, id).await }).await?;
+    Ok(Committed::ok(record, receipt))
 }

@@ -21,6 +21,13 @@ impl Control {
         self.book.changes()
     }
 
+    /// The approvals of a server that would end with it.
+    pub fn approvals_of(&self, server: &portcullis_core::ServerIdentity) -> Vec<ApprovalId> {
+        let world = self.world();
+        let entry = world.registry().server(server);
+        entry.map(|entry| self.book.of_server(server, entry.epoch())).unwrap_or_default()
+    }
+
     /// One approval.
     pub fn approval(&self, id: ApprovalId) -> Result<Approval, ControlError> {
         self.book.get(id).ok_or_else(|| refused(DecisionRefused::Unknown(id)))

@@ -5,6 +5,7 @@ use portcullis_catalog::{
     BrowseError, BuildOptions, CatalogSnapshot, Counts, Finding, Kind, Request, ServerCtx, Source, ToolDef,
 };
 use portcullis_core::{ErrorCode, ServerIdentity};
+use portcullis_gauntlet::Raw;
 use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::registry::ServerEntry;
 use serde_json::Value;
@@ -23,6 +24,15 @@ impl Control {
             BrowseError::PathNotFound => ControlError::new(ErrorCode::NotFound, error.to_string()),
             other => ControlError::field("query", other.to_string()),
         })
+    }
+
+    /// What a server wrote, as the gauntlet lets it through; what it does not is withheld.
+    pub async fn clean_words(&self, words: Value) -> Value {
+        let gauntlet = self.state.lock().await.gauntlet.clone();
+        match gauntlet.clean_value(Raw::new(words)) {
+            Ok((clean, _)) => clean.into_inner(),
+            Err(_) => Value::String(portcullis_core::scrub::WITHHELD.into()),
+        }
     }
 
     /// What is odd about accepted definitions.

@@ -132,12 +132,22 @@ fn an_operation_is_one_intent_and_one_outcome_whoever_asks() {
         json!({"server_id": "nobody", "state": "halted", "confirm": true, "reason": "x"}).to_string();
     assert_eq!(program.call("portcullis_servers_set_state", &absent).status, 404);
 
-    let (intents, executed) = (home.events("admin.op_intent"), home.events("admin.op_executed"));
+    // The server itself was registered by a command, which is an operation like the others.
+    let first = home.events("admin.op_intent").remove(0);
+    assert_eq!(
+        (&first["data"]["tool"], &first["data"]["reason"]),
+        (&json!("portcullis_servers_register"), &json!("to be watched"))
+    );
+    let of = |name: &str| -> Vec<Value> {
+        let states = home.events(name).into_iter();
+        states.filter(|event| event["data"]["tool"] == "portcullis_servers_set_state").collect()
+    };
+    let (intents, executed) = (of("admin.op_intent"), of("admin.op_executed"));
     let reasons: Vec<&Value> = intents.iter().map(|event| &event["data"]["reason"]).collect();
     assert_eq!(reasons, [&json!("by http"), &json!("by mcp"), &json!("by command"), &json!("x")]);
     assert!(intents.iter().all(|event| event["actor"]["kind"] == "operator"));
     assert_eq!(intents[0]["data"]["target"], "server:spy");
-    assert_eq!((executed.len(), home.events("admin.op_failed").len()), (3, 1));
+    assert_eq!((executed.len(), of("admin.op_failed").len()), (3, 1));
     // What was done refers to what announced it.
     let first_halt = &home.events("server.halted")[0];
     let announced = format!("{}/{}", intents[0]["log"].as_str().unwrap(), intents[0]["seq"]);
@@ -162,7 +172,9 @@ fn guardrails_hold_over_http() {
         let refused = program.call("portcullis_servers_set_state", &args);
         assert_eq!((refused.status, &refused.json()["violation"]), (403, &json!(violation)), "{more}");
     }
-    assert!(home.events("admin.op_intent").is_empty() && home.events("server.halted").is_empty());
+    let intents = home.events("admin.op_intent");
+    assert!(intents.iter().all(|intent| intent["data"]["tool"] == "portcullis_servers_register"));
+    assert!(home.events("server.halted").is_empty());
     daemon.stop();
 }
 
@@ -330,4 +342,108 @@ fn an_mcp_client_on_stdio_has_the_same_tools_with_and_without_a_gateway() {
     assert_eq!(answers[1]["result"]["structuredContent"]["data"][0]["server_id"], "spy");
     daemon.stop();
     assert_eq!(said(&home), answers, "and the same without a running gateway");
+}
+
+#[test]
+fn an_operation_that_a_crash_cut_off_is_settled_by_the_next_start() {
+    // SO-13, ADM-53
+    let halt = json!({"server_id": "spy", "state": "halted", "confirm": true, "reason": "crash"}).to_string();
+    let of = |home: &Home, name: &str| -> Vec<Value> {
+        let events = home.events(name).into_iter();
+        events.filter(|event| event["data"]["tool"] == "portcullis_servers_set_state").collect()
+    };
+    // After the effect: it was done.
+    let (home, _spy) = guarded_spy("");
+    let mut daemon = home.serve_with("admin.before_outcome=abort");
+    home.run(&["admin", "call", "servers_set_state", "--json", &halt]);
+    daemon.wait_for_death();
+    home.serve().stop();
+    let executed = of(&home, "admin.op_executed");
+    assert_eq!((executed.len(), &executed[0]["data"]["recovered"]), (1, &json!(true)));
+    assert!(of(&home, "admin.op_failed").is_empty());
+    let (_, listed) = call(&home, "servers_list", r#"{"state":"halted"}"#);
+    assert_eq!(serde_json::from_str::<Value>(&listed).unwrap()["pagination"]["total"], 1);
+    home.verify();
+
+    // Before the intent: nothing happened, and there is nothing to settle.
+    let (home, _spy) = guarded_spy("");
+    let mut daemon = home.serve_with("admin.before_intent=abort");
+    home.run(&["admin", "call", "servers_set_state", "--json", &halt]);
+    daemon.wait_for_death();
+    home.serve().stop();
+    assert!(of(&home, "admin.op_intent").is_empty() && home.events("server.halted").is_empty());
+    home.verify();
+}
+
+#[test]
+fn every_tool_with_something_behind_it_answers_and_the_others_say_so() {
+    // SO-20, SO-41, ADM-15
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "hello"})).unwrap();
+    let program = Program::new(&home, &daemon);
+    let listed =
+        program.call("portcullis_meta_list_tools", r#"{"limit":500,"detail":"full","include_unwired":true}"#);
+    let mut tools = listed.json()["data"].as_array().unwrap().clone();
+    let rest = format!(r#"{{"limit":500,"detail":"full","include_unwired":true,"offset":{}}}"#, tools.len());
+    tools
+        .extend(program.call("portcullis_meta_list_tools", &rest).json()["data"].as_array().unwrap().clone());
+    assert_eq!(tools.len(), 152 + 3, "the registry of the specification, and the three about calls");
+    let shown = home.json(&["admin", "tools"]);
+    assert!(shown.as_array().unwrap().iter().all(|tool| tool["name"] != "quotas_set"), "hidden until wired");
+    let records = home.log().len();
+    // Refusals are said on stderr, and nobody reads the gateway's here: a few of those without anything behind them do.
+    let asked = tools.iter().enumerate().filter(|(at, tool)| tool["wired"] == true || at % 10 == 0);
+    for (_, tool) in asked {
+        let name = tool["name"].as_str().unwrap();
+        let guard = if tool["class"] == "admin" { r#","confirm":true,"reason":"test""# } else { "" };
+        let refused = program.call(name, &format!(r#"{{"bogus":1{guard}}}"#));
+        if tool["wired"] == true {
+            assert_eq!(refused.json()["domain_code"], "invalid_argument", "{name}: {}", refused.body);
+            assert!(refused.body.contains("bogus: unknown field"), "{name}: {}", refused.body);
+        } else {
+            assert_eq!(
+                (refused.status, &refused.json()["error_type"]),
+                (501, &json!("NotSupportedInMCP")),
+                "{name}"
+            );
+        }
+        let needs = tool["input_schema"]["required"].as_array().is_some_and(|list| !list.is_empty());
+        if tool["wired"] == true && tool["class"] == "read" && !needs {
+            let reply = program.call(name, "{}");
+            let expected = if name == "portcullis_replicas_list" { 501 } else { 200 };
+            assert_eq!(reply.status, expected, "{name}: {}", reply.body);
+        }
+    }
+    assert_eq!(home.log().len(), records, "looking and refusing leave nothing in the log");
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn the_log_tells_what_happened_to_a_call() {
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "hello"})).unwrap();
+    let program = Program::new(&home, &daemon);
+    let data =
+        |tool: &str, args: &str| program.call(&format!("portcullis_{tool}"), args).json()["data"].clone();
+    let overview = data("analytics_overview", "{}");
+    assert_eq!((&overview["calls"], &overview["errors"]), (&json!(1), &json!(0)), "{overview}");
+    assert_eq!(data("analytics_tools", "{}")[0]["tool"], "spy/echo");
+    let calls = data("budget_records_list", "{}");
+    assert_eq!((&calls[0]["outcome"], &calls[0]["client_id"]), (&json!("result"), &json!("agent:local")));
+    let permits = data("permits_list", r#"{"state":"settled"}"#);
+    assert_eq!(permits.as_array().unwrap().len(), 1);
+    let entries = data("audit_list", r#"{"event":"execution.result"}"#);
+    let id = entries[0]["entry_id"].as_str().unwrap();
+    assert_eq!(data("audit_get", &json!({"entry_id": id}).to_string())["data"]["outcome"], "result");
+    let activities = data("activities_list", r#"{"kind":"call"}"#);
+    assert_eq!(activities.as_array().unwrap().len(), 1);
+    assert_eq!(data("health_check", "{}")["components"][0]["status"], "ok");
+    let tool = data("tools_get", r#"{"tool":"spy/echo"}"#);
+    assert_eq!((&tool["kind"], &tool["server_id"]), (&json!("tool"), &json!("spy")));
+    let dry = data("tools_dry_run", r#"{"tool":"spy/echo","arguments":{"text":"x"}}"#);
+    assert_eq!((&dry["invoke"], &dry["invoke_unattended"]), (&json!("allow"), &json!("deny")));
+    daemon.stop();
 }

@@ -7,7 +7,14 @@ use crate::support::{Daemon, Home, eventually, guarded_spy};
 /// Calls, approves, and waits for the gateway to die of the failpoint.
 fn call_and_die(home: &Home, failpoint: &str) -> Option<Value> {
     let mut daemon = home.serve_with(&format!("{failpoint}=abort"));
-    let answer = approved(&daemon, home);
+    let answer = std::thread::scope(|scope| {
+        let call = scope.spawn(|| daemon.call("spy__echo", &json!({"text": "once"})));
+        let pending = home.next_pending();
+        let id = pending["approval_id"].as_str().unwrap();
+        // The gateway may die before the operator hears of a decision that is durable.
+        home.run(&["approve", "grant", id, "--scope", "once", "--reason", "test", "--yes"]);
+        call.join().unwrap()
+    });
     daemon.wait_for_death();
     answer
 }
@@ -29,6 +36,12 @@ fn killed_after_issuing_a_permit_no_frame_leaves_and_the_permit_is_dead() {
     // If the permit's record made it to the disk, the restart has invalidated it.
     assert_eq!(permits(&home, "permit.issued"), permits(&home, "permit.invalidated"));
     assert!(home.events("execution.intent").is_empty());
+    // ADM-53: the approval was an operation too, and is concluded exactly once whenever it was cut off.
+    let approvals = |name: &str| {
+        let tool = json!("portcullis_approvals_approve");
+        home.events(name).iter().filter(|event| event["data"]["tool"] == tool).count()
+    };
+    assert_eq!((approvals("admin.op_intent"), approvals("admin.op_executed")), (1, 1));
     home.verify();
 }
 

@@ -1,0 +1,139 @@
+//! The house itself: how it is, who is in it, and what is done for it now and then.
+
+use std::sync::Arc;
+
+use portcullis_audit::Health;
+use portcullis_core::{Clock as _, ServerIdentity, SystemClock};
+use portcullis_gateway::Control;
+use portcullis_governance::approval::State;
+
+use crate::error::AdminError;
+use crate::grant::Op;
+use crate::tools::house::{ClientRecord, KeyRecord, ServerHealth, UserRecord};
+
+/// The house itself.
+#[derive(Debug, Clone)]
+pub struct HouseService {
+    control: Arc<Control>,
+}
+
+impl HouseService {
+    pub(crate) fn new(control: Arc<Control>) -> Self {
+        Self { control }
+    }
+
+    /// Whether the log takes what is written.
+    pub fn log_health(&self) -> Health {
+        self.control.log().health()
+    }
+
+    /// How many approvals wait.
+    pub fn pending(&self) -> usize {
+        self.control.approvals(Some(State::Pending)).len()
+    }
+
+    /// How servers are, by name.
+    pub fn servers(&self, only: Option<&ServerIdentity>) -> Result<Vec<ServerHealth>, AdminError> {
+        let world = self.control.world();
+        let wanted = |id: &ServerIdentity| only.is_none_or(|only| only == id);
+        let found: Vec<ServerHealth> = (world.registry().servers())
+            .filter(|entry| wanted(&entry.record.server_identity))
+            .map(|entry| {
+                let upstream = world.upstream(&entry.record.server_identity);
+                let status = upstream.map(|upstream| upstream.connection().status());
+                ServerHealth {
+                    server_id: entry.record.server_identity.to_string(),
+                    state: entry.record.state.as_str().to_owned(),
+                    halt: entry.record.halt.clone(),
+                    connection: status.as_ref().map_or_else(
+                        || "none".to_owned(),
+                        |status| format!("{:?}", status.phase).to_lowercase(),
+                    ),
+                    in_flight: status.as_ref().map_or(0, |status| status.in_flight),
+                    failures: status.as_ref().map_or(0, |status| status.failures),
+                    process: status.as_ref().is_some_and(|status| status.pid.is_some()),
+                    drifted: upstream.is_some_and(|upstream| upstream.drifted().is_some()),
+                }
+            })
+            .collect();
+        match only.filter(|_| found.is_empty()) {
+            Some(id) => Err(AdminError::not_found(format!("server '{id}' does not exist"))),
+            None => Ok(found),
+        }
+    }
+
+    /// Clients with a key, by name.
+    pub fn clients(&self) -> Vec<ClientRecord> {
+        let now = SystemClock.now();
+        let record = |key: portcullis_gateway::access::agent_keys::AgentKey| ClientRecord {
+            state: if key.expires_at.is_some_and(|end| now >= end) { "expired" } else { "active" }.to_owned(),
+            client_id: key.agent,
+            grants: key.grants,
+            created_at: key.created_at.to_string(),
+            expires_at: key.expires_at.map(|end| end.to_string()),
+        };
+        self.control.keys().into_iter().map(record).collect()
+    }
+
+    /// Takes a client's key back.
+    pub async fn revoke_client(&self, op: &Op, id: &str) -> Result<(), AdminError> {
+        Ok(self.control.revoke_key(op.operator(), id, op.reason()).await?)
+    }
+
+    /// Enrolled operators, by name.
+    pub fn users(&self) -> Vec<UserRecord> {
+        let tokens = self.control.operator_tokens();
+        let record = |enrolled: portcullis_gateway::control::Enrolled| UserRecord {
+            tokens: tokens.iter().filter(|token| token.operator == enrolled.name).count(),
+            enrolled_at: enrolled.enrolled_at.to_string(),
+            user_id: enrolled.name,
+        };
+        self.control.operators().into_iter().map(record).collect()
+    }
+
+    /// Removes an operator, with its tokens.
+    pub async fn delete_user(&self, op: &Op, id: &str) -> Result<(), AdminError> {
+        Ok(self.control.remove_operator(op.operator(), id, op.reason()).await?)
+    }
+
+    /// The key that signs the log, and those of the evidence.
+    pub async fn keys(&self) -> Result<Vec<KeyRecord>, AdminError> {
+        let mut rows = vec![KeyRecord {
+            kid: self.control.log().vkey().to_string(),
+            purpose: "log".into(),
+            check: None,
+            held: false,
+            expired: false,
+        }];
+        for row in self.control.evidence_keys().await? {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            rows.push(KeyRecord {
+                kid: text("key"),
+                purpose: "evidence".into(),
+                check: Some(text("check")),
+                held: row["held"] == true,
+                expired: row["expired"] == true,
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Destroys the keys whose time is over.
+    pub async fn destroy_expired(&self, op: &Op) -> Result<usize, AdminError> {
+        Ok(self.control.destroy_expired(op.operator().actor()).await?.len())
+    }
+
+    /// Builds the catalogue again.
+    pub async fn reindex(&self, _: &Op) -> Result<(), AdminError> {
+        self.control.refresh_catalogue().await?;
+        Ok(())
+    }
+
+    /// Signs what the log holds now.
+    pub async fn checkpoint(&self, _: &Op) -> Result<(), AdminError> {
+        let log = self.control.log().clone();
+        let made = tokio::task::spawn_blocking(move || log.checkpoint()).await;
+        made.map_err(|error| AdminError::failure(error.to_string()))??;
+        Ok(())
+    }
+}
