@@ -78,6 +78,12 @@ impl Reach {
     }
 }
 
+/// Whether the kernel holds the tool to its scopes (GOV-1405): its process is one of ours, and has exactly what the tool
+/// declares. All tools share one process, so that is so for a tool that has every scope.
+fn confined(declaration: &Declaration, clause: &ToolClause, is_remote: bool) -> bool {
+    !is_remote && declaration.body.scopes.keys().all(|name| clause.scopes.contains(name))
+}
+
 /// Which registration a declaration is accepted for.
 #[derive(Debug, Clone, Copy)]
 pub struct Acceptance<'a> {
@@ -112,7 +118,8 @@ impl AcceptedDeclaration {
         Self::build(declaration, live, acceptance).map_err(|message| reject(6, "/tools", message))
     }
 
-    /// Rebuilds an accepted declaration from its recorded evidence, after a restart.
+    /// Rebuilds an accepted declaration from its recorded evidence, after a restart. `is_remote` says that the server is no
+    /// process of ours.
     pub fn restore(
         document: &[u8],
         live: LiveSurface,
@@ -120,6 +127,7 @@ impl AcceptedDeclaration {
         identity: &ServerIdentity,
         server_version: &ServerVersion,
         epoch: RegistrationEpoch,
+        is_remote: bool,
     ) -> Result<Self, String> {
         if Sha256Digest::of(document) != version.sha256 {
             return Err("the recorded declaration does not have the recorded digest".into());
@@ -133,7 +141,7 @@ impl AcceptedDeclaration {
             surface: declaration.body.server.surface,
             pins: &[],
             home: std::path::Path::new("/nonexistent"),
-            is_remote: true,
+            is_remote,
         };
         Self::build(&declaration, live, &Acceptance { expect, epoch, counter: version.counter })
     }
@@ -345,7 +353,7 @@ impl AcceptedTool {
             scopes,
             credentials: clause.credentials.clone(),
             bindings,
-            bound: !clause.unbound,
+            bound: !clause.unbound || confined(declaration, clause, acceptance.expect.is_remote),
             idempotency: clause.idempotency,
             timeout: clause.limits.timeout.0,
             replay: clause.replay,

@@ -29,6 +29,15 @@ pub fn undeclared(command: &Path, args: &[String]) -> Box<Profile> {
     Box::new(Profile::bare(command, args.to_vec()))
 }
 
+/// The cage of a program that is only looked at: it reads the folders that its command names, and has nothing else.
+pub fn looked_at(process: &Process, pins: &[Pin], folders: &[&Path]) -> Profile {
+    let mut profile = Profile::bare(&process.command, process.args.clone());
+    profile.env.extend(process.env.clone());
+    profile.artifacts = pins.iter().map(|pin| PathBuf::from(&pin.path)).collect();
+    profile.fs = folders.iter().map(|path| FsScope { path: path.into(), access: Allowed::Ro }).collect();
+    profile
+}
+
 /// One process serves all tools, so its cage is the union of their scopes (process model `shared`, SBX-12).
 pub fn derive(declaration: &Declaration, process: &Process, pins: &[Pin]) -> Result<Profile, Unconfinable> {
     let mut profile = Profile::bare(&process.command, process.args.clone());

@@ -133,7 +133,8 @@ pub(crate) fn sketched(server: &str, tools: &[Sketch<'_>]) -> Arc<AcceptedDeclar
     let (identity, server_version) = (server.parse().unwrap(), "2.3.1".parse().unwrap());
     let live = surface(&declaration);
     Arc::new(
-        AcceptedDeclaration::restore(&document, live, version, &identity, &server_version, epoch(7)).unwrap(),
+        AcceptedDeclaration::restore(&document, live, version, &identity, &server_version, epoch(7), true)
+            .unwrap(),
     )
 }
 

@@ -42,6 +42,7 @@ pub mod boundary;
 mod capability;
 pub mod confinement;
 pub mod declaration;
+pub mod draft;
 pub mod endpoint;
 pub mod evidence;
 #[cfg(test)]

@@ -104,6 +104,8 @@ pub(crate) enum Command {
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Take over the servers that an agent reaches today: look at each, draft its declaration, register it
+    Import(ImportArgs),
     /// Write this gateway into an agent's own configuration, or take it out again
     Connect(ConnectArgs),
     /// See what is kept of long results
@@ -257,6 +259,26 @@ pub(crate) enum McpCommand {
         -- /opt/notes/notes-server --dir /srv/notes"
     )]
     Add(Box<AddArgs>),
+    /// Look at a program that is not registered, and draft its declaration
+    ///
+    /// It is started in a cage, with the folders its command names and without network. `mcp accept` registers what was
+    /// drafted; edit it before as you like.
+    #[command(
+        after_help = "Example:\n  portcullis mcp draft notes -- /opt/notes/notes-server --dir /srv/notes\n  portcullis mcp accept notes --reason \"project notes\""
+    )]
+    Draft {
+        /// Your name for the server: lowercase letters, digits and `-`
+        name: String,
+        /// A file or folder that is part of the program, such as its modules
+        #[arg(long, value_name = "PATH")]
+        artifact: Vec<String>,
+        /// A variable of its environment; nothing is inherited
+        #[arg(long, value_name = "NAME=VALUE")]
+        env: Vec<String>,
+        /// The command and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
     /// List the registered servers
     List,
     /// Show one server: its record, its tools, what it may do
@@ -273,7 +295,9 @@ pub(crate) enum McpCommand {
     ///
     /// Takes the flags of `mcp add`. Permits, approvals and trust of the version before end in the same step.
     Update(Box<AddArgs>),
-    /// Accept what a server has become: its changed tools under a new declaration version
+    /// Accept what a server has become: its changed tools under a new declaration version. Or accept a draft
+    ///
+    /// A server that is only drafted is registered with its draft, as the file is now.
     ///
     /// Without a file the accepted declaration is brought up to date with what the server lists now; `mcp show` and `mcp
     /// test` say what that is. What you declared about classes, scopes and credentials stays.
@@ -612,6 +636,32 @@ pub(crate) struct BundleArgs {
     /// The preset beside it: strict, balanced or observe [default: as configured]
     #[arg(long)]
     pub(crate) preset: Option<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each server is started in a cage, with the folders its command names and without network, only to see \
+what it lists. Nothing is registered unless you say so.\n\nExamples:\n  portcullis import\n  portcullis import --client \
+claude-desktop --vendor\n  portcullis import .mcp.json --vendor --accept"
+)]
+pub(crate) struct ImportArgs {
+    /// A client's configuration file [default: the one that is here]
+    pub(crate) file: Option<PathBuf>,
+    /// Which client it is
+    #[arg(long, value_enum)]
+    pub(crate) client: Option<Client>,
+    /// Fetch what npx, uvx and the like would fetch, once, and run it from here; nothing of a package runs meanwhile
+    #[arg(long)]
+    pub(crate) vendor: bool,
+    /// Register without asking
+    #[arg(long)]
+    pub(crate) accept: bool,
+    /// Have the client use this gateway instead of the servers that are registered; the file as it was is kept
+    #[arg(long)]
+    pub(crate) rewrite: bool,
+    /// Why servers on other hosts may be relied on; without it they are left alone
+    #[arg(long, value_name = "REASON")]
+    pub(crate) attest: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -12,7 +12,9 @@ use portcullis_admin::mcp::{AdminMcp, Exposure};
 use portcullis_admin::{Actor, Class, Envelope, Invoker, Registry};
 use portcullis_catalog::Kind;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
-use portcullis_gateway::control::{Activation, Claimant, Reacceptance, Registration, Target, told_to_stop};
+use portcullis_gateway::control::{
+    Activation, Claimant, Drafting, Reacceptance, Registration, Target, told_to_stop,
+};
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::declaration::diff;
@@ -37,6 +39,7 @@ const MAX_REQUEST: u64 = 20 << 20;
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Request {
     McpAdd { registration: Box<Registration> },
+    McpDraft { drafting: Box<Drafting> },
     McpList,
     McpShow { name: String },
     McpTest { name: String },
@@ -297,6 +300,7 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             done.map_err(justified)?;
             record(control, &registration.name)?
         }
+        Request::McpDraft { drafting } => json!(control.draft(operator, (**drafting).clone()).await?),
         Request::McpList => list(control),
         Request::McpShow { name } => show(control, &server(name)?)?,
         Request::McpTest { name } => {

@@ -68,6 +68,9 @@ struct Arguments {
     /// `legacy`, `modern`, `both`, or one revision such as 2025-06-18.
     #[arg(long, default_value = "both")]
     revision: Revisions,
+    /// A folder that it is told of, as many servers are; it does nothing with it.
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
     /// With --http: end when stdin ends, so that no orphan outlives a test.
     #[arg(long, requires = "http")]
     end_with_stdin: bool,

@@ -6,6 +6,7 @@
 mod approvals;
 mod artifacts;
 mod catalogue;
+mod draft;
 mod evidence;
 mod explain;
 mod gates;
@@ -50,6 +51,7 @@ use crate::surface::published::Press;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
+pub use draft::{Drafted, Drafting};
 pub use evidence::Piece;
 pub use explain::Explanation;
 pub use history::{CallFilter, CallRow, Outcome};

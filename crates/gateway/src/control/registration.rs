@@ -107,11 +107,11 @@ pub struct TestReport {
 }
 
 /// A registration whose fields have been understood.
-struct Checked {
-    identity: ServerIdentity,
+pub(super) struct Checked {
+    pub(super) identity: ServerIdentity,
     version: ServerVersion,
-    transport: Transport,
-    pins: Vec<portcullis_governance::endpoint::Pin>,
+    pub(super) transport: Transport,
+    pub(super) pins: Vec<portcullis_governance::endpoint::Pin>,
     isolation: Isolation,
     isolation_reason: Option<String>,
 }
@@ -246,7 +246,11 @@ impl Control {
         Ok((record, ended.len()))
     }
 
-    async fn look_at(&self, checked: &Checked, capabilities: Value) -> Result<LiveSurface, ControlError> {
+    pub(super) async fn look_at(
+        &self,
+        checked: &Checked,
+        capabilities: Value,
+    ) -> Result<LiveSurface, ControlError> {
         // PRO-63: what a server lists depends on what it may ask.
         let settings = Settings { capabilities, ..self.settings.clone() };
         let endpoint = Endpoint::of_transport(&checked.transport, &checked.pins);
@@ -438,7 +442,7 @@ impl Control {
 }
 
 /// Every field by its rule (GOV-202); all that are missing are named together.
-fn check(asked: &Registration) -> Result<Checked, ControlError> {
+pub(super) fn check(asked: &Registration) -> Result<Checked, ControlError> {
     let identity: ServerIdentity = asked
         .name
         .parse()

@@ -18,7 +18,7 @@ use portcullis_governance::boundary::{Boundary, Prober};
 use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::permit::Mint;
 use portcullis_governance::policy::Policy;
-use portcullis_governance::record::{RegistrationRecord, ServerState};
+use portcullis_governance::record::{Isolation, RegistrationRecord, ServerState};
 use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
 use portcullis_store::Store;
 use portcullis_upstream::records::hooks::Hooks;
@@ -416,6 +416,7 @@ async fn restore_servers(
             &record.server_identity,
             &record.server_version,
             record.registration_epoch,
+            record.isolation_class != Isolation::Enforced,
         )
         .map_err(internal)?;
         state.add(record, Arc::new(declaration), log, settings);

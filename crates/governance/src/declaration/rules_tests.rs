@@ -123,6 +123,7 @@ fn an_accepted_declaration_is_restored_from_its_evidence() {
             &"filesystem".parse().unwrap(),
             &"2.3.1".parse().unwrap(),
             accepted.tools()[0].epoch(),
+            false,
         )
     };
     let restored = restore(accepted.document()).unwrap();

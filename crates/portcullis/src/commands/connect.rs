@@ -44,7 +44,17 @@ pub(super) fn run(context: &Context<'_>, args: &ConnectArgs) -> Result<ExitCode,
     };
     let file = std::path::absolute(&file).map_err(|error| at(&file, &error))?;
     let record = record_file(&context.home, &file);
-    if args.undo { undo(context, args, &file, &record) } else { connect(context, args, &file, &record) }
+    if args.undo { undo(context, args, &file, &record) } else { connect(context, args, &file, &record, &[]) }
+}
+
+/// Writes this gateway into a client's file in place of servers that it governs now.
+pub(super) fn without(
+    context: &Context<'_>,
+    args: &ConnectArgs,
+    governed: &[String],
+) -> Result<ExitCode, Failure> {
+    let file = args.file.clone().ok_or_else(|| Failure::field("file", "no file"))?;
+    connect(context, args, &file, &record_file(&context.home, &file), governed)
 }
 
 fn connect(
@@ -52,6 +62,7 @@ fn connect(
     args: &ConnectArgs,
     file: &Path,
     record: &Path,
+    governed: &[String],
 ) -> Result<ExitCode, Failure> {
     let before = match std::fs::read(file) {
         Ok(bytes) => Some(bytes),
@@ -63,7 +74,7 @@ fn connect(
     let program = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
     let url = format!("http://{}/mcp", context.config.listen(None));
     let reach = Reach { url, program, home: context.home.clone() };
-    let Edited { text: new, others } = (args.client.edit(old, &args.name, &reach))
+    let Edited { text: new, others } = (args.client.edit(old, &args.name, &reach, governed))
         .map_err(|reason| Failure::field("file", format!("{} is left as it is: {reason}", file.display())))?;
     if new == old {
         let value = json!({"client": args.client.as_str(), "file": file, "state": "connected already"});

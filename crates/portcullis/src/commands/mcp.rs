@@ -6,12 +6,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use portcullis_core::ErrorCode;
-use portcullis_gateway::control::{Reacceptance, Registration, Target};
+use portcullis_gateway::control::{Drafting, Reacceptance, Registration, Target};
 use portcullis_gateway::records::tools;
 use portcullis_governance::endpoint::HttpEndpoint;
 use portcullis_governance::record::{Mode, Surface};
 use serde_json::Value;
 
+use super::import::{self, drafts};
 use super::{Context, confirm};
 use crate::cli::{AddArgs, McpCommand, SurfaceKind, TransportKind};
 use crate::failure::Failure;
@@ -21,6 +22,9 @@ use crate::output::{table, visible};
 pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<ExitCode, Failure> {
     match command {
         McpCommand::Add(args) => add(context, *args).await,
+        McpCommand::Draft { name, artifact, env, command } => {
+            draft(context, name, artifact, &env, command).await
+        }
         McpCommand::List => {
             let servers = context.ask(&Request::McpList).await?;
             context.output.result(&servers, render_list);
@@ -42,6 +46,12 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
         McpCommand::Test { name } => test(context, name).await,
         McpCommand::Update(args) => update(context, *args).await,
         McpCommand::Accept { name, capability_declaration, carry_approvals, reason } => {
+            if let Some((kept, file)) = undecided(context, &name, capability_declaration.as_deref()).await? {
+                let registration = Box::new(kept.registration(&name, &file, &reason));
+                let record = context.ask(&Request::McpAdd { registration }).await?;
+                context.output.result(&record, render_registered);
+                return Ok(ExitCode::SUCCESS);
+            }
             let declaration = capability_declaration.map(|file| read_declaration(&file)).transpose()?;
             let name = name
                 .parse()
@@ -64,13 +74,58 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
 async fn add(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> {
     let registration = registration(context, args)?;
     let record = context.ask(&Request::McpAdd { registration: Box::new(registration) }).await?;
-    context.output.result(&record, |record| {
-        let name = text(&record["server_identity"]);
+    context.output.result(&record, render_registered);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render_registered(record: &Value) -> String {
+    let name = text(&record["server_identity"]);
+    format!(
+        "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}\n\nIts tools are ready for agents; `portcullis mcp show {name}` lists them.",
+        text(&record["server_version"]),
+        text(&record["declaration_version"]),
+        text(&record["isolation_class"]),
+    )
+}
+
+/// A draft of this name, unless a server has it or a declaration is given.
+async fn undecided(
+    context: &Context<'_>,
+    name: &str,
+    declaration: Option<&std::path::Path>,
+) -> Result<Option<(drafts::Kept, std::path::PathBuf)>, Failure> {
+    let Some(found) = drafts::find(&context.home, name).filter(|_| declaration.is_none()) else {
+        return Ok(None);
+    };
+    let registered = context.ask(&Request::McpList).await?;
+    let known = registered.as_array().into_iter().flatten().any(|server| server["name"] == name);
+    Ok((!known).then_some(found))
+}
+
+/// Has a program looked at, and keeps the draft.
+async fn draft(
+    context: &Context<'_>,
+    name: String,
+    artifacts: Vec<String>,
+    env: &[String],
+    command: Vec<String>,
+) -> Result<ExitCode, Failure> {
+    let mut words = command.into_iter();
+    let program =
+        words.next().ok_or_else(|| Failure::field("command", "missing: the command, after `--`"))?;
+    let args: Vec<String> = words.collect();
+    let folders = import::places(&args, &program);
+    let target =
+        Target::Stdio { command: import::program(&program)?, args, env: environment(env)?, artifacts };
+    let drafting = Drafting { name: name.clone(), target, folders, attest: None };
+    let kept = import::draft(context, drafting).await?;
+    let file = drafts::keep(&context.home, &name, &kept)?;
+    let value = serde_json::json!({"name": name, "status": "drafted", "reason": null, "draft": file});
+    context.output.result(&value, |_| {
         format!(
-            "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}\n\nIts tools are ready for agents; `portcullis mcp show {name}` lists them.",
-            text(&record["server_version"]),
-            text(&record["declaration_version"]),
-            text(&record["isolation_class"]),
+            "{}\n\nThe draft is in {}; edit it as you like.\n  portcullis mcp accept {name} --reason …   registers it",
+            import::card(&name, &kept),
+            file.display(),
         )
     });
     Ok(ExitCode::SUCCESS)

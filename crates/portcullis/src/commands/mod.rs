@@ -13,6 +13,7 @@ mod doctor;
 pub(crate) mod footprint;
 pub(crate) mod gate;
 mod grants;
+pub(crate) mod import;
 mod key;
 mod mcp;
 mod operators;
@@ -105,6 +106,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Gate(command) => gate::run(&context, &command),
             Command::Lint(args) => footprint::lint(&context, &args).await,
             Command::Surface(command) => footprint::surface(&context, command).await,
+            Command::Import(args) => import::run(&context, &args).await,
             Command::Doctor => doctor::run(&context).await,
             Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,

@@ -18,6 +18,7 @@ mod egress;
 mod exposure;
 mod gates;
 mod gauntlet;
+mod importing;
 mod invariants;
 mod issuer;
 mod news;

@@ -42,6 +42,10 @@ pub(crate) struct Edited {
 }
 
 impl Client {
+    /// All of them.
+    pub(crate) const ALL: [Client; 5] =
+        [Client::ClaudeDesktop, Client::ClaudeCode, Client::Cursor, Client::Vscode, Client::Codex];
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Client::ClaudeDesktop => "claude-desktop",
@@ -88,15 +92,24 @@ impl Client {
         }
     }
 
-    /// The file with the gateway in it, under `name`.
-    pub(crate) fn edit(self, text: &str, name: &str, reach: &Reach) -> Result<Edited, String> {
+    /// The file with the gateway in it, under `name`, and without servers that are reached through it now.
+    pub(crate) fn edit(
+        self,
+        text: &str,
+        name: &str,
+        reach: &Reach,
+        governed: &[String],
+    ) -> Result<Edited, String> {
         match self {
-            Client::Codex => self.edit_toml(text, name, reach),
-            _ => self.edit_json(text, name, reach),
+            Client::Codex if governed.is_empty() => self.edit_toml(text, name, reach),
+            Client::Codex => {
+                Err("entries of TOML files are not taken out, for their comments' sake; do it by hand".into())
+            }
+            _ => self.edit_json(text, name, reach, governed),
         }
     }
 
-    fn edit_json(self, text: &str, name: &str, reach: &Reach) -> Result<Edited, String> {
+    fn edit_json(self, text: &str, name: &str, reach: &Reach, governed: &[String]) -> Result<Edited, String> {
         let by_hand = || {
             let entry = json!({self.servers(): {name: self.entry(reach)}});
             format!("put this in by hand: {entry}")
@@ -116,6 +129,7 @@ impl Client {
         let Some(servers) = servers.as_object_mut() else {
             return Err(format!("its {} is no object; {}", self.servers(), by_hand()));
         };
+        servers.retain(|server, _| !governed.contains(server));
         servers.insert(name.to_owned(), self.entry(reach));
         let others = servers.keys().filter(|other| *other != name).cloned().collect();
         let pretty = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
@@ -169,14 +183,15 @@ mod tests {
     #[test]
     fn what_was_there_stays_there() {
         let text = r#"{"theme": "dark", "mcpServers": {"files": {"command": "npx", "args": ["-y", "x"]}}}"#;
-        let edited = Client::ClaudeDesktop.edit(text, "portcullis", &reach()).unwrap();
+        let edited = Client::ClaudeDesktop.edit(text, "portcullis", &reach(), &[]).unwrap();
         let document: Value = serde_json::from_str(&edited.text).unwrap();
         assert_eq!(document["theme"], "dark");
         assert_eq!(document["mcpServers"]["files"]["command"], "npx");
         assert_eq!(document["mcpServers"]["portcullis"]["args"][3], "--stdio");
         assert_eq!(edited.others, ["files"]);
         let fresh: Value =
-            serde_json::from_str(&Client::Vscode.edit("", "portcullis", &reach()).unwrap().text).unwrap();
+            serde_json::from_str(&Client::Vscode.edit("", "portcullis", &reach(), &[]).unwrap().text)
+                .unwrap();
         assert_eq!(
             fresh,
             json!({"servers": {"portcullis": {"type": "http", "url": "http://127.0.0.1:7411/mcp"}}})
@@ -184,22 +199,37 @@ mod tests {
     }
 
     #[test]
+    fn what_is_governed_now_goes_and_the_rest_stays() {
+        // GOV-1401, --rewrite
+        let text = r#"{"mcpServers": {"files": {"command": "npx"}, "other": {"command": "x"}}}"#;
+        let edited = Client::Cursor.edit(text, "portcullis", &reach(), &["files".into()]).unwrap();
+        let document: Value = serde_json::from_str(&edited.text).unwrap();
+        assert_eq!(document["mcpServers"].as_object().unwrap().len(), 2);
+        assert_eq!(
+            (&document["mcpServers"]["files"], edited.others),
+            (&Value::Null, vec!["other".to_owned()])
+        );
+    }
+
+    #[test]
     fn what_cannot_be_read_is_left_alone() {
         for text in ["// a comment\n{}", "[]", r#"{"mcpServers": []}"#] {
-            let refused = Client::Cursor.edit(text, "portcullis", &reach()).unwrap_err();
+            let refused = Client::Cursor.edit(text, "portcullis", &reach(), &[]).unwrap_err();
             assert!(refused.contains("by hand"), "{refused}");
         }
-        assert!(Client::Codex.edit("a = ", "portcullis", &reach()).is_err());
+        assert!(Client::Codex.edit("a = ", "portcullis", &reach(), &[]).is_err());
     }
 
     #[test]
     fn toml_keeps_its_comments() {
         let text = "# mine\nmodel = \"x\"\n[mcp_servers.files]\ncommand = \"npx\"";
-        let edited = Client::Codex.edit(text, "portcullis", &reach()).unwrap();
+        let edited = Client::Codex.edit(text, "portcullis", &reach(), &[]).unwrap();
         assert!(edited.text.starts_with(text));
         assert_eq!(edited.others, ["files"]);
         let table: toml::Table = edited.text.parse().unwrap();
         assert_eq!(table["mcp_servers"]["portcullis"]["command"].as_str(), Some("/opt/portcullis"));
-        assert!(Client::Codex.edit(&edited.text, "portcullis", &reach()).unwrap_err().contains("already"));
+        assert!(
+            Client::Codex.edit(&edited.text, "portcullis", &reach(), &[]).unwrap_err().contains("already")
+        );
     }
 }

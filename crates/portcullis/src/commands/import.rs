@@ -1,0 +1,348 @@
+//! `portcullis import`: servers that an agent reaches today, drafted and registered behind the gate (GOV §14).
+//!
+//! Each server is looked at in its cage and its declaration drafted; a card says what that would mean, and one decision
+//! per server makes it so. What cannot be imported is said with its reason, and nothing is guessed.
+
+pub(crate) mod drafts;
+mod entries;
+mod vendor;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use portcullis_core::ServerIdentity;
+use portcullis_core::scrub;
+use portcullis_gateway::control::{Drafted, Drafting, Target};
+use serde_json::{Value, json};
+
+use super::connect::{self, client::Client};
+use super::{Context, confirm};
+use crate::cli::{ConnectArgs, ImportArgs};
+use crate::failure::Failure;
+use crate::operator::Request;
+use crate::output::visible;
+use drafts::Kept;
+use entries::{Entry, How};
+
+/// What became of one entry.
+struct Outcome {
+    name: String,
+    /// As the client calls it.
+    entry: String,
+    status: &'static str,
+    reason: String,
+    draft: Option<PathBuf>,
+}
+
+pub(super) async fn run(context: &Context<'_>, args: &ImportArgs) -> Result<ExitCode, Failure> {
+    let (client, file) = source(args)?;
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| Failure::field("file", format!("{}: {error}", file.display())))?;
+    let entries = entries::read(&text, file.extension().is_some_and(|extension| extension == "toml"))
+        .map_err(|reason| Failure::field("file", format!("{}: {reason}", file.display())))?;
+    let registered = context.ask(&Request::McpList).await?;
+    let mut outcomes = Vec::new();
+    for entry in entries {
+        let outcome = match one(context, args, &entry, &registered).await {
+            Ok(outcome) => outcome,
+            Err(failure) => Outcome {
+                name: identity(&entry.name),
+                entry: entry.name.clone(),
+                status: "skipped",
+                reason: failure.message.clone(),
+                draft: None,
+            },
+        };
+        context.output.say(line(&outcome));
+        outcomes.push(outcome);
+    }
+    let governed: Vec<String> = (outcomes.iter())
+        .filter(|outcome| matches!(outcome.status, "registered" | "known"))
+        .map(|outcome| outcome.entry.clone())
+        .collect();
+    let value = outcomes
+        .iter()
+        .map(|outcome| json!({"name": outcome.name, "status": outcome.status, "reason": outcome.reason, "draft": outcome.draft}))
+        .collect();
+    context.output.result(&Value::Array(value), |_| closing(&outcomes, &file));
+    match (args.rewrite, client) {
+        (true, Some(client)) if !governed.is_empty() => {
+            let args = ConnectArgs {
+                client,
+                file: Some(file),
+                name: "portcullis".into(),
+                undo: false,
+                dry_run: false,
+                yes: args.accept,
+            };
+            connect::without(context, &args, &governed)
+        }
+        (true, None) => {
+            Err(Failure::field("client", "to rewrite its configuration, say which client it is: --client"))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// Where the configuration is, and whose it is.
+fn source(args: &ImportArgs) -> Result<(Option<Client>, PathBuf), Failure> {
+    if let Some(file) = &args.file {
+        let file = std::path::absolute(file).map_err(|error| Failure::field("file", error.to_string()))?;
+        return Ok((args.client, file));
+    }
+    let user = std::env::home_dir().ok_or_else(|| Failure::field("file", "no home folder; name the file"))?;
+    let here = std::env::current_dir().map_err(|error| Failure::field("file", error.to_string()))?;
+    if let Some(client) = args.client {
+        return Ok((Some(client), client.file(&user, &here)));
+    }
+    let found: Vec<(Client, PathBuf)> = (Client::ALL.iter())
+        .map(|client| (*client, client.file(&user, &here)))
+        .filter(|(_, file)| file.is_file())
+        .collect();
+    match found.as_slice() {
+        [(client, file)] => Ok((Some(*client), file.clone())),
+        [] => Err(Failure::field("file", "no configuration of a known client is here; name the file")),
+        several => {
+            let names: Vec<&str> = several.iter().map(|(client, _)| client.as_str()).collect();
+            Err(Failure::field(
+                "client",
+                format!("several clients are here; say which with --client: {}", names.join(", ")),
+            ))
+        }
+    }
+}
+
+async fn one(
+    context: &Context<'_>,
+    args: &ImportArgs,
+    entry: &Entry,
+    registered: &Value,
+) -> Result<Outcome, Failure> {
+    let name = identity(&entry.name);
+    let outcome = |status, reason: String, draft| {
+        Ok(Outcome { name: name.clone(), entry: entry.name.clone(), status, reason, draft })
+    };
+    if registered.as_array().into_iter().flatten().any(|server| server["name"] == name.as_str()) {
+        return outcome("known", "it is registered already".into(), None);
+    }
+    if entry.is_this_gateway(&context.config.listen(None).to_string()) {
+        return outcome("skipped", "it is this gateway".into(), None);
+    }
+    if let Some(reason) = needs_a_secret(entry) {
+        return outcome("skipped", reason, None);
+    }
+    let (target, folders) = match &entry.how {
+        How::Http { url } => (Target::Http { url: url.clone(), tls_spki: None }, Vec::new()),
+        How::Sse { url } => (Target::Sse { url: url.clone(), tls_spki: None }, Vec::new()),
+        How::Stdio { command, args: operands, env } => {
+            let target = match vendor::runner(command, operands) {
+                Some(_) if !args.vendor => {
+                    let reason = "it is fetched anew at every start; with --vendor its files are fetched once, pinned, and run from here";
+                    return outcome("skipped", reason.into(), None);
+                }
+                Some(runner) => vendor::fetch(&runner?, &context.home.join("vendor").join(&name), env)?,
+                None => Target::Stdio {
+                    command: program(command)?,
+                    args: operands.clone(),
+                    env: env.clone(),
+                    artifacts: Vec::new(),
+                },
+            };
+            (target, places(operands, command))
+        }
+    };
+    if matches!(target, Target::Http { .. } | Target::Sse { .. }) && args.attest.is_none() {
+        let reason = "Portcullis does not start it; say with --attest why servers elsewhere may be relied on";
+        return outcome("skipped", reason.into(), None);
+    }
+    let drafting =
+        Drafting { name: name.clone(), target: target.clone(), folders, attest: args.attest.clone() };
+    let kept = draft(context, drafting).await?;
+    let file = drafts::keep(&context.home, &name, &kept)?;
+    context.output.say(card(&name, &kept));
+    let accepted = args.accept || confirm(&format!("Register {name}?")) == Some(true);
+    if !accepted {
+        let reason = format!("accept it with `portcullis mcp accept {name} --reason …`");
+        return outcome("drafted", reason, Some(file));
+    }
+    context
+        .ask(&Request::McpAdd { registration: Box::new(kept.registration(&name, &file, "imported")) })
+        .await?;
+    outcome("registered", format!("{} tools", kept.drafted.draft.tools.len()), Some(file))
+}
+
+/// Has a server looked at, and its declaration drafted.
+pub(super) async fn draft(context: &Context<'_>, drafting: Drafting) -> Result<Kept, Failure> {
+    let (target, attest) = (drafting.target.clone(), drafting.attest.clone());
+    let answer = context.ask(&Request::McpDraft { drafting: Box::new(drafting) }).await?;
+    let drafted: Drafted = serde_json::from_value(answer)
+        .map_err(|error| Failure::unavailable(format!("not a draft: {error}")))?;
+    Ok(Kept { target, attest, drafted })
+}
+
+/// A name of ours for what a client calls a server.
+fn identity(name: &str) -> String {
+    let mut made: String = name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .skip_while(|c| !c.is_ascii_lowercase())
+        .take(63)
+        .collect();
+    if made.parse::<ServerIdentity>().is_err() {
+        made = "server".into();
+    }
+    made
+}
+
+/// There is nowhere to keep a secret for a server that is started here, and an environment is no such place.
+fn needs_a_secret(entry: &Entry) -> Option<String> {
+    let How::Stdio { args, env, .. } = &entry.how else { return None };
+    let secret = env.iter().find(|(name, value)| {
+        let name = name.to_ascii_lowercase();
+        let words =
+            ["token", "secret", "password", "passwd", "api_key", "apikey", "private_key", "credential"];
+        words.iter().any(|word| name.contains(word)) || scrub::is_bare_token(value) || value.contains("${")
+    });
+    if let Some((name, _)) = secret {
+        return Some(format!(
+            "its {} looks like a secret, and servers that are started here are given none yet",
+            visible(name)
+        ));
+    }
+    let told = args.iter().any(|arg| scrub::is_bare_token(arg) || arg.contains("${"));
+    told.then(|| "one of its arguments looks like a secret or is asked for".into())
+}
+
+/// Where a command that is only named is.
+pub(super) fn program(command: &str) -> Result<String, Failure> {
+    if command.contains('/') {
+        return Ok(command.to_owned());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let found =
+        std::env::split_paths(&folders).map(|folder| folder.join(command)).find(|path| path.is_file());
+    let found = found.and_then(|path| std::fs::canonicalize(path).ok());
+    found
+        .map(|path| path.to_string_lossy().into_owned())
+        .ok_or_else(|| Failure::field("command", format!("{} is not to be found", visible(command))))
+}
+
+/// Folders and files that the operands name, but for what an interpreter runs.
+pub(super) fn places(operands: &[String], command: &str) -> Vec<PathBuf> {
+    let home = std::env::home_dir().unwrap_or_default();
+    let named = operands.iter().map(|operand| match operand.strip_prefix("~/") {
+        Some(rest) => home.join(rest),
+        None => PathBuf::from(operand),
+    });
+    let interpreted = ["node", "python", "python3", "bun", "deno", "ruby", "perl"]
+        .contains(&Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default());
+    let mut files = 0;
+    let mut places = Vec::new();
+    for path in named.filter(|path| path.is_absolute() && path.exists()) {
+        let is_program = path.is_file() && interpreted && files == 0;
+        files += usize::from(path.is_file());
+        let real = std::fs::canonicalize(&path).unwrap_or(path);
+        if !is_program && !places.contains(&real) {
+            places.push(real);
+        }
+    }
+    places
+}
+
+/// What accepting a draft means.
+pub(super) fn card(name: &str, kept: &Kept) -> String {
+    let draft = &kept.drafted.draft;
+    let (how, pinned) = match &kept.target {
+        Target::Stdio { command, args, artifacts, .. } => {
+            let shown: Vec<String> = std::iter::once(command).chain(args).map(|word| visible(word)).collect();
+            let pinned = if artifacts.is_empty() { "its program" } else { "its program and modules" };
+            (shown.join(" "), format!("{pinned}, byte for byte; started in a cage without network"))
+        }
+        Target::Http { url, .. } | Target::Sse { url, .. } => {
+            (visible(url), "nothing: it runs elsewhere".into())
+        }
+    };
+    let mut lines = vec![
+        format!("{name} {}", visible(&kept.drafted.server_version)),
+        format!("  reached   {how}"),
+        format!("  pinned    {pinned}"),
+    ];
+    let scopes = draft.document.lines().filter(|line| line.contains(r#""kind":"fs""#));
+    let scopes: Vec<Value> =
+        scopes.filter_map(|line| serde_json::from_str(line.split_once(": ")?.1).ok()).collect();
+    let writable =
+        |path: &Value| scopes.iter().any(|scope| scope["path"] == *path && scope["access"] == "rw");
+    for scope in scopes.iter().filter(|scope| scope["access"] == "rw" || !writable(&scope["path"])) {
+        let access = if scope["access"] == "rw" { "reads and writes" } else { "reads" };
+        lines.push(format!("  folder    {} ({access})", visible(scope["path"].as_str().unwrap_or_default())));
+    }
+    for tool in &draft.tools {
+        let classes: Vec<&str> = tool.classes.iter().map(|class| class.as_str()).collect();
+        let reason = tool.reason.as_ref().map(|reason| format!("   {reason}")).unwrap_or_default();
+        lines.push(format!("  {:<28} {:<24}{reason}", visible(&tool.name), classes.join(", ")));
+    }
+    for (tool, reason) in &draft.left_out {
+        lines.push(format!("  left out: {tool}: {reason}"));
+    }
+    if draft.besides > 0 {
+        lines.push(format!(
+            "  {} resources and prompts are not offered unless you declare them",
+            draft.besides
+        ));
+    }
+    lines.push("  every call asks, until you approve more than one at a time".into());
+    lines.join("\n")
+}
+
+fn line(outcome: &Outcome) -> String {
+    format!("{:<11} {}: {}\n", outcome.status, visible(&outcome.name), outcome.reason)
+}
+
+fn closing(outcomes: &[Outcome], file: &Path) -> String {
+    let count = |status| outcomes.iter().filter(|outcome| outcome.status == status).count();
+    if outcomes.is_empty() {
+        return format!("{} has no servers", file.display());
+    }
+    let mut text = format!(
+        "{} registered, {} drafted, {} skipped",
+        count("registered"),
+        count("drafted"),
+        count("skipped")
+    );
+    if count("registered") > 0 {
+        text.push_str("\n\n  portcullis serve            to run the gateway\n  portcullis connect CLIENT   to have the client use it");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_becomes_one_of_ours() {
+        for (theirs, ours) in [
+            ("GitHub", "github"),
+            ("my server_2", "my-server-2"),
+            ("42 things", "things"),
+            ("日本", "server"),
+            ("", "server"),
+        ] {
+            assert_eq!(identity(theirs), ours);
+        }
+    }
+
+    #[test]
+    fn places_are_what_exists_and_is_not_the_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        let (main, data) = (root.join("main.js"), root.join("data.db"));
+        std::fs::write(&main, "").unwrap();
+        std::fs::write(&data, "").unwrap();
+        let operands =
+            [text(&main), "--db".into(), text(&data), text(&root), "/not/there".into(), "x".into()];
+        assert_eq!(places(&operands, "/usr/bin/node"), [data.clone(), root.clone()]);
+        assert_eq!(places(&operands, "/opt/server"), [main, data, root]);
+    }
+}
