@@ -258,7 +258,7 @@ pub(super) fn card(name: &str, kept: &Kept) -> String {
             let pinned = if artifacts.is_empty() { "its program" } else { "its program and modules" };
             (shown.join(" "), format!("{pinned}, byte for byte; started in a cage without network"))
         }
-        Target::Http { url, .. } | Target::Sse { url, .. } => {
+        Target::Http { url, .. } | Target::Sse { url, .. } | Target::Records { url, .. } => {
             (visible(url), "nothing: it runs elsewhere".into())
         }
     };

@@ -79,16 +79,18 @@ fn a_client_s_servers_are_drafted_registered_and_called() {
             .unwrap_or_else(|| panic!("{shown}"))
     };
     assert_eq!(of("write_thing")["classes"], json!(["read", "write"]), "{shown}");
+    // The kernel holds it to its folders, all of which it has (GOV-1405).
+    assert_eq!(of("write_thing")["bound"], true, "{shown}");
     assert_eq!(shown["process"]["profile"]["fs"][0]["path"], spy.workspace.to_str().unwrap());
 
-    // It asks, and may be approved for longer: the kernel holds it to its folders (GOV-1405).
+    // It asks, as everything untrusted does.
     let daemon = home.serve();
     let answer = std::thread::scope(|scope| {
-        let call = scope.spawn(|| daemon.call("a-spy__echo", &json!({"text": "hello"})));
-        home.grant_next("session");
+        let call = scope.spawn(|| daemon.call("a-spy__add", &json!({"a": 1, "b": 2})));
+        home.grant_next("once");
         call.join().unwrap().unwrap()
     });
-    assert_eq!(answer["result"]["structuredContent"]["text"], "hello", "{answer}");
+    assert_eq!(answer["result"]["content"][0]["text"], "3", "{answer}");
     let again = home.json(&["import", file.to_str().unwrap(), "--accept"]);
     assert!(statuses(&again).contains(&status("a-spy", "known")));
     daemon.stop();
