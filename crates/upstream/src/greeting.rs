@@ -81,7 +81,7 @@ impl Probe<'_> {
                         (self.settings.records_secrets.clone(), self.settings.records_hooks.clone());
                     let version = &self.settings.client_version;
                     let link = RecordsLink::new(name, place, options, secrets, version, events.clone());
-                    let link = Link::Records(link);
+                    let link = Link::Records(Box::new(link));
                     self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
                 }
                 // What it was before sessions: no modern server speaks it.

@@ -100,7 +100,7 @@ pub(crate) enum Link {
     Stdio(StdioLink),
     Http(HttpLink),
     LegacySse(LegacySseLink),
-    Records(RecordsLink),
+    Records(Box<RecordsLink>),
 }
 
 /// What carries messages: one stream for all calls, single posts, or nothing but function calls.
