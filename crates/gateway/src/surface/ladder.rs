@@ -166,6 +166,9 @@ pub(super) fn deduplicate(list: &mut Climbed, rungs: &Rungs<'_>, wanted: impl Fn
     }
 }
 
+/// What a text becomes, by its place; nothing if it is not this pass's business.
+type Shortening<'a> = dyn Fn(&str, &str) -> Option<String> + 'a;
+
 /// One text made shorter.
 struct Shorter {
     tool: usize,
@@ -190,7 +193,7 @@ fn shorten(list: &mut Climbed, profile: &Profile) {
         let kept = leading(text, most);
         (pointer == "/description").then_some(if kept.is_empty() { first } else { kept })
     };
-    let passes: [&dyn Fn(&str, &str) -> Option<String>; 3] = [&own, &params(true), &params(false)];
+    let passes: [&Shortening<'_>; 3] = [&own, &params(true), &params(false)];
     for pass in passes {
         let mut candidates: Vec<(usize, Shorter)> = Vec::new();
         for (index, tool) in list.tools.iter().enumerate() {

@@ -73,11 +73,7 @@ fn is_credential(words: &[&str], at: usize) -> bool {
 
 /// Whether the words right before a verb forbid it.
 fn is_negated(before: &[&str]) -> bool {
-    match before {
-        [.., "never" | "don't" | "without"] => true,
-        [.., "do" | "must" | "shall" | "should", "not"] => true,
-        _ => false,
-    }
+    matches!(before, [.., "never" | "don't" | "without"] | [.., "do" | "must" | "shall" | "should", "not"])
 }
 
 /// Whether a text says that what a tool answers stays hidden from the model (SURF-40).
