@@ -104,7 +104,7 @@ pub(crate) fn attempt(attempts: &Attempts, log: &FrameLog) {
     }
     for (target, words) in &attempts.say {
         let said = say(target, words);
-        let outcome = said.map_or_else(|error| error.to_string(), |answer| answer);
+        let outcome = said.unwrap_or_else(|error| error.to_string());
         let what = format!("say {target}");
         log.event("escape", &[("what", what.into()), ("outcome", outcome.into())]);
     }

@@ -354,7 +354,7 @@ fn rendered(
         surface.mode.as_str()
     );
     let line = |what: &str, found: usize, allowed: usize| {
-        let share = if allowed == 0 { 0 } else { found * 100 / allowed };
+        let share = (found * 100).checked_div(allowed).unwrap_or(0);
         let filled = (share / 5).min(20);
         let bar = format!("{}{}", "█".repeat(filled), "░".repeat(20 - filled));
         let bar = if found > allowed { output.bad(&bar) } else { output.good(&bar) };

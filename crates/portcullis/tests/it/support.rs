@@ -299,8 +299,17 @@ impl Reply {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// The answer, on its own or at the end of a stream: a call that waits for somebody comes as one after a while.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("{} {:?}", self.status, self.body))
+        let streamed = self.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let answer = if streamed {
+            let data = self.body.lines().filter_map(|line| line.strip_prefix("data:"));
+            data.filter_map(|text| serde_json::from_str::<Value>(text).ok())
+                .rfind(|message| message.get("result").is_some() || message.get("error").is_some())
+        } else {
+            serde_json::from_str(&self.body).ok()
+        };
+        answer.unwrap_or_else(|| panic!("{} {:?}", self.status, self.body))
     }
 }
 

@@ -97,7 +97,7 @@ mod tests {
             },
         };
         let claude = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "x"], "env": {"A": 1}}}, "theme": "dark"}"#;
-        assert_eq!(read(claude, false).unwrap(), [stdio.clone()]);
+        assert_eq!(read(claude, false).unwrap(), std::slice::from_ref(&stdio));
         let vscode = r#"{"inputs": [], "servers": {"web": {"type": "http", "url": "https://a.example/mcp"}, "old": {"type": "sse", "url": "https://b.example/sse"}}}"#;
         let web = Entry { name: "web".into(), how: How::Http { url: "https://a.example/mcp".into() } };
         let old = Entry { name: "old".into(), how: How::Sse { url: "https://b.example/sse".into() } };

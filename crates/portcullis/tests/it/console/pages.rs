@@ -67,7 +67,7 @@ fn a_long_history_is_shown_a_page_at_a_time() {
         for _ in 0..4 {
             scope.spawn(|| {
                 (0..(calls - 1) / 4)
-                    .for_each(|n| drop(daemon.call("spy__echo", &json!({"text": n.to_string()}))))
+                    .for_each(|n| drop(daemon.call("spy__echo", &json!({"text": n.to_string()}))));
             });
         }
     });
