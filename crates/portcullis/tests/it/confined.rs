@@ -22,7 +22,7 @@ fn strs(args: &[String]) -> Vec<&str> {
 
 #[test]
 fn a_confined_server_is_called_like_any_other_and_its_cage_is_on_record() {
-    // SBX-10, SBX-11, INV-MP-006
+    // SBX-10, SBX-11, SBX-73, INV-MP-006
     let home = Home::new("");
     let spy = Spy::new(&home);
     let record = home.json(&strs(&add(&home, &spy, &[])));
@@ -36,6 +36,21 @@ fn a_confined_server_is_called_like_any_other_and_its_cage_is_on_record() {
     let layers = &established[0]["data"]["layers"];
     assert_eq!(layers["seccomp"], "pcl-1");
     assert!(layers["checks"].as_array().unwrap().iter().any(|check| check == "netns: tcp"), "{layers}");
+    // The cage is part of what was shown, permitted and intended (SBX-11).
+    let digest = &record["process"]["profile_sha256"];
+    assert!(digest.is_string());
+    for event in ["evidence.prepared", "permit.issued", "execution.intent"] {
+        assert_eq!(&home.events(event)[0]["data"]["sandbox_profile_sha256"], digest, "{event}");
+    }
+    // Nothing of it runs in a namespace of ours (SBX-73).
+    let running = spy.processes();
+    assert!(!running.is_empty());
+    for pid in running {
+        for kind in ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"] {
+            let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
+            assert_ne!(of(&pid.to_string()), of("self"), "{kind}");
+        }
+    }
     // It really ran in there: its log is in the one folder it may write.
     assert!(fs::read_to_string(spy.workspace.join("spy.log")).unwrap().contains("tools/call"));
     daemon.stop();
