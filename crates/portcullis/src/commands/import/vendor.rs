@@ -127,18 +127,16 @@ fn npm(runner: &Runner, folder: &Path, env: &BTreeMap<String, String>) -> Result
 }
 
 fn python(runner: &Runner, folder: &Path, env: &BTreeMap<String, String>) -> Result<Target, Failure> {
-    let python = program("python3")?;
-    let mut command = Command::new(&python);
+    // The machine's own interpreter, whose library is in every cage; what is first in the path may be a script.
+    let own = Path::new("/usr/bin/python3");
+    let python = match std::fs::canonicalize(own) {
+        Ok(own) => own.to_string_lossy().into_owned(),
+        Err(_) => program("python3")?,
+    };
+    let mut command = Command::new(program("python3")?);
     // Wheels only: what has to be built would run its own code to do so.
-    command.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--only-binary",
-        ":all:",
-    ]);
+    command.args(["-m", "pip", "--python", &python]);
+    command.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
     to_its_end(command.args(["--no-compile", "--target"]).arg(folder).arg("--").arg(pip_spec(&runner.spec)))?;
     let name = runner.program.clone().unwrap_or_else(|| package_name(&runner.spec));
     let entry = folder.join("bin").join(&name);
