@@ -5,12 +5,13 @@
 //! done for: a kernel may report a failed write-back once and then forget it, so after an error no later
 //! success on the same file can be believed. Reopening reads what is really there.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use portcullis_core::{Actor, Clock, EventId, LogId, Sha256Digest, Timestamp, failpoint};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::error::{AtPath as _, AuditBlocked, AuditError};
 use crate::event::{Event, Trail};
@@ -23,8 +24,9 @@ use crate::layout::Layout;
 use crate::log::{DurableRecord, Receipt};
 use crate::pack::Packs;
 use crate::publisher::Leaves;
-use crate::queue::{Parcel, Queue, Waiter};
-use crate::recovery::Tail;
+use crate::queue::{Parcel, Queue, Taken, Waiter};
+use crate::recovery::{self, Tail};
+use crate::{read, reserve};
 
 /// AUD-20.
 const MAX_TURN_RECORDS: usize = 4096;
@@ -48,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) turns: AtomicU64,
     pub(crate) segment_syncs: AtomicU64,
     pub(crate) pack_syncs: AtomicU64,
+    /// What the first record after recovery says, if the log failed (AUD-64).
+    pub(crate) failure: Mutex<Option<Value>>,
 }
 
 /// Somebody who wants to see durable records.
@@ -64,7 +68,9 @@ pub(crate) struct Committer {
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
     segment_bytes: u64,
+    pack_bytes: u64,
     group_delay: Duration,
+    promised: Arc<dyn Fn() -> Vec<(PathBuf, u64)> + Send + Sync>,
     segment: Filling,
     spare: Spare,
     packs: Packs,
@@ -92,8 +98,11 @@ pub(crate) struct Setup {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) segment_bytes: u64,
+    pub(crate) pack_bytes: u64,
     pub(crate) first_segment_bytes: u64,
     pub(crate) group_delay: Duration,
+    /// What the log must not be shorter than, whenever its end is looked for.
+    pub(crate) promised: Arc<dyn Fn() -> Vec<(PathBuf, u64)> + Send + Sync>,
 }
 
 impl Committer {
@@ -122,7 +131,7 @@ impl Committer {
         };
         setup.shared.next_seq.store(tail.next_seq, Ordering::Release);
         setup.shared.last_time.store(tail.last_time.as_millis(), Ordering::Release);
-        let mut packs = Packs::new(setup.layout.clone());
+        let mut packs = Packs::new(setup.layout.clone(), setup.pack_bytes);
         packs.warm_up(Day::of(setup.clock.now()));
         Ok(Self {
             log: setup.log,
@@ -130,7 +139,9 @@ impl Committer {
             clock: setup.clock,
             shared: setup.shared,
             segment_bytes: setup.segment_bytes,
+            pack_bytes: setup.pack_bytes,
             group_delay: setup.group_delay,
+            promised: setup.promised,
             segment,
             spare,
             packs,
@@ -150,8 +161,10 @@ impl Committer {
             // No delay (AUD-20), but good manners: whoever was woken by the last turn and is ready to run goes first,
             // so that on a busy machine what it commits shares this turn's sync. On an idle one this returns at once.
             std::thread::yield_now();
-            if !self.shared.queue.take(&mut parcels) {
-                break;
+            match self.shared.queue.take(&mut parcels) {
+                Taken::Parcels => {}
+                Taken::Failed(error) => return self.give_up(&error, std::iter::empty()),
+                Taken::End => break,
             }
             if !self.group_delay.is_zero() {
                 std::thread::sleep(self.group_delay);
@@ -159,8 +172,7 @@ impl Committer {
             while !parcels.is_empty() {
                 let rest = parcels.split_off(turn_len(&parcels));
                 if let Err(error) = self.turn(&mut parcels) {
-                    self.block(&error, parcels.drain(..).chain(rest));
-                    return;
+                    return self.give_up(&error, parcels.drain(..).chain(rest));
                 }
                 parcels = rest;
             }
@@ -272,6 +284,8 @@ impl Committer {
             None => self.segment.write().at(&path)?,
         }
         failpoint::pass_io("audit.sync").and_then(|()| self.segment.sync()).at(&path)?;
+        files::check_dir(self.layout.dir())?;
+        self.segment.check_place()?;
         self.shared.segment_syncs.fetch_add(1, Ordering::Relaxed);
         if self.segment.end() > self.segment.len() / 2 {
             self.spare.prepare(self.segment_bytes);
@@ -311,23 +325,112 @@ impl Committer {
         }
     }
 
-    /// AUD-3, AUD-26, AUD-64: nobody who waits, and nobody who comes later, is told that anything is durable.
-    fn block(&self, error: &AuditError, waiting: impl Iterator<Item = Parcel>) {
+    /// AUD-3, AUD-26, AUD-64: nobody who waits, and nobody who comes later, is told that anything is durable. If the
+    /// disk is merely full, how calls under way ended is still written, into what was kept back for that (AUD-63).
+    fn give_up(mut self, error: &AuditError, waiting: impl Iterator<Item = Parcel>) {
         let blocked = AuditBlocked::new(format!(
-            "{error}; the gateway takes no more calls until the cause is removed and the log is reopened"
+            "{error}; the gateway takes no more calls: remove the cause, then run `portcullis audit unblock`"
         ));
         tracing::error!(code = "MP-FH-010", "{blocked}");
-        let mut withheld = 0u64;
-        for parcel in waiting {
-            withheld += u64::from(!matches!(parcel.waiter, Waiter::Nobody));
-            parcel.waiter.tell(Err(blocked.clone()));
-        }
-        self.shared.queue.block(&blocked);
-        // For the first record after recovery. The disk may refuse this as well; the error above was said.
+        let waiting: Vec<Parcel> = waiting.collect();
+        let withheld = waiting.iter().filter(|parcel| !matches!(parcel.waiter, Waiter::Nobody)).count();
         let note =
             json!({"first_error": error.to_string(), "since": self.clock.now(), "withheld_calls": withheld});
-        let _ = files::replace(&self.layout.failure(), note.to_string().as_bytes());
+        let first =
+            self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(note).clone();
+        let ending = error.is_disk_full() && self.use_reserve(&blocked.reason);
+        // For the first record after recovery. The disk may refuse this as well; the error above was said.
+        let _ = files::replace(&self.layout.failure(), first.to_string().as_bytes());
+        if ending {
+            self.shared.queue.end(&blocked);
+        } else {
+            self.shared.queue.block(&blocked);
+        }
+        for parcel in waiting {
+            parcel.waiter.tell(Err(blocked.clone()));
+        }
+        while let Some(owed) = self.shared.queue.take_owed() {
+            if let Err(error) = self.say(&owed) {
+                tracing::error!(code = "MP-FH-010", "not even how calls ended can be recorded: {error}");
+                // Still owed: it is said when the log is unblocked, or closed as unknown at the next start.
+                let mut owed = owed;
+                self.shared.queue.owe(&mut owed);
+                self.shared.queue.block(&blocked);
+            }
+        }
     }
+
+    /// Gives the reserve back to the disk, looks where the log really ends, and says there that it is blocked.
+    fn use_reserve(&mut self, reason: &str) -> bool {
+        if !reserve::release(&self.layout.reserve()) {
+            return false;
+        }
+        let said = self.reopen().and_then(|()| {
+            let mut events = repaired(&self.layout)?;
+            let data = json!({"reason": portcullis_core::error::one_line(reason)});
+            events.1.push(Event::new(EventName::AuditBlocked, &Actor::system()).data(data));
+            self.say(&events.1)?;
+            events.0.iter().try_for_each(|pending| recovery::settle(pending))
+        });
+        if let Err(error) = &said {
+            tracing::error!(code = "MP-FH-010", "the reserve did not help: {error}");
+        }
+        said.is_ok()
+    }
+
+    /// AUD-26: descriptors that failed are not used again. What is really there is read anew.
+    fn reopen(&mut self) -> Result<(), AuditError> {
+        let gone = || AuditError::Layout { path: self.layout.segments(), problem: "has no segment".into() };
+        let tail = recovery::recover(&self.layout, self.log, &(self.promised)())?.ok_or_else(gone)?;
+        self.segment = Filling::open(&tail.segment, tail.len, tail.offset)?;
+        self.packs = Packs::new(self.layout.clone(), self.pack_bytes);
+        tell_of_unacknowledged(&self.shared, &self.layout, &tail)?;
+        (self.next_seq, self.head, self.last_time) = (tail.next_seq, tail.head, tail.last_time);
+        Ok(())
+    }
+
+    /// Commits events of the log's own.
+    fn say(&mut self, events: &[Event]) -> Result<(), AuditError> {
+        let mut trail = Trail::default();
+        for event in events {
+            trail
+                .push(event, self.log, self.clock.now(), &mut NoEvidence)
+                .map_err(|reason| AuditError::Blocked(AuditBlocked::new(reason)))?;
+        }
+        self.turn(&mut vec![Parcel { trail, objects: Vec::new(), waiter: Waiter::Nobody }])
+    }
+}
+
+/// The tails that were cut and are not on record: their files, and the events that tell of them.
+pub(crate) fn repaired(layout: &Layout) -> Result<(Vec<PathBuf>, Vec<Event>), AuditError> {
+    let tell = |(pending, repair)| {
+        (pending, Event::new(EventName::AuditTailRepaired, &Actor::system()).data(repair))
+    };
+    Ok(recovery::pending_repairs(layout)?.into_iter().map(tell).unzip())
+}
+
+/// A turn that failed may be on the disk all the same: nobody was told that it is durable, but it is in the log. Those
+/// who follow the log, and its tree, must have it too.
+pub(crate) fn tell_of_unacknowledged(
+    shared: &Shared,
+    layout: &Layout,
+    tail: &Tail,
+) -> Result<(), AuditError> {
+    let known = shared.next_seq.load(Ordering::Acquire);
+    if tail.next_seq > known {
+        let records = read::raw_from(layout.dir(), known)?.collect::<Result<Vec<_>, _>>()?;
+        let records = &records[..records.len().min((tail.next_seq - known) as usize)];
+        shared.leaves.add(records.iter().map(read::RawRecord::leaf));
+        let mut subscribers = shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
+        for record in records {
+            let name = record.parse()?.event;
+            let durable = DurableRecord { bytes: record.bytes.as_slice().into(), seq: record.seq, name };
+            subscribers.retain(|one| !(one.wanted)(name) || one.sender.send(durable.clone()).is_ok());
+        }
+    }
+    shared.next_seq.store(tail.next_seq, Ordering::Release);
+    shared.last_time.store(tail.last_time.as_millis(), Ordering::Release);
+    Ok(())
 }
 
 /// A defect in the committer must not leave callers queueing for nobody.
@@ -352,8 +455,8 @@ fn turn_len(parcels: &[Parcel]) -> usize {
     more.count().max(1)
 }
 
-/// For events of the committer's own, which have none.
-struct NoEvidence;
+/// For events of the log's own, which have none.
+pub(crate) struct NoEvidence;
 
 impl crate::event::Sealer for NoEvidence {
     fn seal(

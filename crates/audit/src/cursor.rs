@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::error::{AtPath as _, AuditError, ProblemKind};
 use crate::files;
@@ -25,7 +26,7 @@ pub(crate) enum Step<'a> {
 
 /// A position in a segment file.
 pub(crate) struct Cursor {
-    path: PathBuf,
+    path: Arc<Path>,
     file: File,
     header: SegmentHeader,
     /// Bytes of the file from `base` on.
@@ -147,8 +148,13 @@ impl Cursor {
         &self.path
     }
 
+    /// The same, to keep.
+    pub(crate) fn shared_path(&self) -> Arc<Path> {
+        self.path.clone()
+    }
+
     pub(crate) fn corrupt(&self, kind: ProblemKind, offset: u64) -> AuditError {
-        AuditError::Corrupt { kind, segment: self.path.clone(), offset }
+        AuditError::Corrupt { kind, segment: self.path.to_path_buf(), offset }
     }
 
     /// Makes at least `need` bytes from the offset on available; false if the file ends before.

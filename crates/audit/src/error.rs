@@ -187,6 +187,16 @@ pub enum EvidenceProblem {
 }
 
 impl AuditError {
+    /// Whether there was no room, which somebody can make.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        let full = |code| {
+            [rustix::io::Errno::NOSPC, rustix::io::Errno::DQUOT]
+                .map(rustix::io::Errno::raw_os_error)
+                .contains(&code)
+        };
+        matches!(self, AuditError::Io { source, .. } if source.raw_os_error().is_some_and(full))
+    }
+
     /// The code of this error.
     pub fn code(&self) -> ErrorCode {
         match self {

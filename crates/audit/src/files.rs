@@ -99,7 +99,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), AuditError> {
 ///
 /// The zeros go out in pieces, each synced before the next and, unless there is `hurry`, followed by a rest as
 /// long as it took: a commit's own few bytes would otherwise queue behind all of them.
-fn preallocate(path: &Path, len: u64, hurry: &AtomicBool) -> Result<(), AuditError> {
+pub(crate) fn preallocate(path: &Path, len: u64, hurry: &AtomicBool) -> Result<(), AuditError> {
     #[repr(align(4096))]
     struct Zeros([u8; 1 << 20]);
     static ZEROS: Zeros = Zeros([0; 1 << 20]);
@@ -190,8 +190,12 @@ fn make_spare(path: &Path, len: u64, hurry: &AtomicBool) -> Result<(), AuditErro
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
-    preallocate(&new, len, hurry)?;
-    rename(&new, path)
+    let made = preallocate(&new, len, hurry).and_then(|()| rename(&new, path));
+    if made.is_err() {
+        // Half a spare is of no use, and takes the room that something else needs.
+        let _ = std::fs::remove_file(&new);
+    }
+    made
 }
 
 /// Refuses everything in and under `dir` that others could read or change (AUD-15).

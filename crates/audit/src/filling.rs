@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{AtPath as _, AuditError};
@@ -24,6 +24,8 @@ const USUAL_BUFFER: usize = 1 << 20;
 pub(crate) struct Filling {
     path: PathBuf,
     file: File,
+    /// Device and inode: what the path must lead to.
+    place: (u64, u64),
     len: u64,
     /// Where what was written ends.
     end: u64,
@@ -41,7 +43,9 @@ impl Filling {
             files::open_read(path)?.read_exact_at(&mut block, end - begun as u64).at(path)?;
             buffer.extend(&block);
         }
-        Ok(Self { path: path.into(), file: files::open_direct(path)?, len, end, buffer })
+        let file = files::open_direct(path)?;
+        let metadata = file.metadata().at(path)?;
+        Ok(Self { path: path.into(), file, place: (metadata.dev(), metadata.ino()), len, end, buffer })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -99,6 +103,17 @@ impl Filling {
     /// Waits until everything written is on the disk.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    /// What is written to a file that was deleted, moved or replaced is nowhere; what others could change proves
+    /// nothing.
+    pub(crate) fn check_place(&self) -> Result<(), AuditError> {
+        let metadata = std::fs::symlink_metadata(&self.path).at(&self.path)?;
+        if (metadata.dev(), metadata.ino()) != self.place {
+            let problem = "was replaced by another file while it was being written; put it back".into();
+            return Err(AuditError::Permissions { path: self.path.clone(), problem });
+        }
+        files::check_file(&self.path)
     }
 
     /// The bytes of the first block in the buffer that are on the disk already.

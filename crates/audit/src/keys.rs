@@ -50,6 +50,15 @@ pub enum KekSource {
     Command(Vec<String>),
 }
 
+/// Why nothing can be sealed.
+#[derive(Debug)]
+pub(crate) enum NoKey {
+    /// A new key could not be written down.
+    Unstored(AuditError),
+    /// A new key could not be put on record.
+    Unannounced(String),
+}
+
 struct State {
     kek: XChaCha20Poly1305,
     /// The keys in use, one per class at most.
@@ -159,7 +168,7 @@ impl KeyRing {
         class: RetentionClass,
         day: Day,
         announce: impl FnOnce(&DataKey) -> Result<(), String>,
-    ) -> Result<Arc<DataKey>, String> {
+    ) -> Result<Arc<DataKey>, NoKey> {
         let fits = |key: &&Arc<DataKey>| key.name.day == day;
         if let Some(key) = self.read().current[class as usize].as_ref().filter(fits) {
             return Ok(key.clone());
@@ -179,9 +188,9 @@ impl KeyRing {
                 state.sealed.keys.push(sealed);
                 if let Err(error) = store(&self.path, &state.sealed) {
                     state.sealed.keys.pop();
-                    return Err(error.to_string());
+                    return Err(NoKey::Unstored(error));
                 }
-                announce(&key)?;
+                announce(&key).map_err(NoKey::Unannounced)?;
                 key
             }
         };

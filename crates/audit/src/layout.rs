@@ -46,6 +46,11 @@ impl Layout {
         self.dir.join("keys.sealed")
     }
 
+    /// Room that is given back when the disk is full (AUD-63).
+    pub(crate) fn reserve(&self) -> PathBuf {
+        self.dir.join("reserve.bin")
+    }
+
     /// What a log that could not go on leaves for the next start to record (AUD-64).
     pub(crate) fn failure(&self) -> PathBuf {
         self.dir.join("failure.json")
@@ -67,6 +72,16 @@ impl Layout {
 
     pub(crate) fn checkpoint(&self) -> PathBuf {
         self.tlog().join("checkpoint")
+    }
+
+    /// Where in the log records are, by what one asks for (AUD-66). Made and read by others.
+    pub(crate) fn index(&self) -> PathBuf {
+        self.dir.join("index.db")
+    }
+
+    /// The newest checkpoint that a witness signed.
+    pub(crate) fn witnessed(&self) -> PathBuf {
+        self.tlog().join("checkpoint.witnessed")
     }
 
     fn lock(&self) -> PathBuf {

@@ -16,8 +16,8 @@
 //! | `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
 //! | `evidence`, `seal`, `keys`, `pack`, `retention` | evidence: its words, sealing it, the keys, the files it lies in, forgetting it |
-//! | `tree`, `tile`, `note`, `signer`, `publisher`, `sinks`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
-//! | `layout`, `description`, `files` | the folder, its lock, and files that are private and really written |
+//! | `tree`, `tile`, `note`, `signer`, `publisher`, `sinks`, `witness`, `rotation`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
+//! | `layout`, `description`, `files`, `reserve` | the folder, its lock, files that are private and really written, and room for a full disk |
 //! | `read`, `merged`, `verify`, `invariants` | for everybody else: reading a log, and checking it and what it says |
 //!
 //! What this crate does not do: it does not decide, and but for `invariants` it does not know what events mean. It does not search;
@@ -56,13 +56,16 @@ mod queue;
 mod read;
 mod record;
 mod recovery;
+mod reserve;
 mod retention;
+mod rotation;
 mod seal;
 mod signer;
 mod sinks;
 mod tile;
 mod tree;
 mod verify;
+mod witness;
 
 pub use context::Context;
 pub use error::{AuditBlocked, AuditError, EvidenceProblem, ProblemKind};
@@ -75,10 +78,11 @@ pub use keys::KekSource;
 pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
 pub use note::{Checkpoint, NoteError, NoteKey, NoteSignature, SignedCheckpoint};
 pub use proof::{Proof, prove, prove_growth};
-pub use read::{read, read_from};
+pub use read::{Located, Place, located, read, read_at, read_from};
 pub use record::{Record, Reference, ReferenceError};
 pub use retention::{KeyState, Retention};
 pub use signer::SignerSource;
 pub use sinks::{Sink, SinkError};
 pub use tree::{verify_consistency, verify_inclusion};
 pub use verify::{Checks, Problem, Report, verify, verify_with};
+pub use witness::{Answer, Courier, Witness, Witnessing};

@@ -1,7 +1,7 @@
 //! The log as everybody else sees it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use portcullis_core::{Actor, Clock, EventId, LogId, ProposalId, SystemClock, Tim
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use crate::committer::{Committer, Setup, Shared, Subscriber, max_trail};
+use crate::committer::{Committer, Setup, Shared, Subscriber, max_trail, repaired, tell_of_unacknowledged};
 use crate::description::Description;
 use crate::error::{AtPath as _, AuditBlocked, AuditError, EvidenceProblem};
 use crate::event::{Event, Sealer, Trail};
 use crate::event_name::EventName;
 use crate::evidence::{Day, EvidenceRef, RetentionClass, Role};
-use crate::keys::{KekSource, KeyRing};
+use crate::keys::{KekSource, KeyRing, NoKey};
 use crate::layout::Layout;
 use crate::note::{NoteKey, SignedCheckpoint};
 use crate::pack::Sealed;
@@ -27,7 +27,8 @@ use crate::retention::Retention;
 use crate::seal::{self, Binding};
 use crate::signer::{Signer, SignerSource};
 use crate::sinks::{Outbox, Sink, deliver};
-use crate::{files, pack, recovery};
+use crate::witness::{self, Asking, Standing, Witnessing};
+use crate::{files, pack, recovery, reserve, rotation};
 
 const MIB: u64 = 1 << 20;
 /// A new log begins with a small segment: writing its zeros is what a first start waits for.
@@ -58,8 +59,17 @@ pub struct Options {
     pub sinks: Vec<Sink>,
     /// and how often at most.
     pub sink_interval: Duration,
+    /// Who cosigns checkpoints (AUD-34).
+    pub witnessing: Option<Witnessing>,
     /// Whether the records are also written as entry bundles, for others to fetch (AUD-30).
     pub publish: bool,
+    /// Room kept back for how calls ended when the disk is full (AUD-63),
+    pub reserve_bytes: u64,
+    /// and how little free room is too little to be at ease.
+    pub min_free: u64,
+    /// How large a pack of evidence is at most, if not as large as a segment.
+    #[doc(hidden)]
+    pub pack_bytes: Option<u64>,
     /// Lifts the range of `segment_bytes`.
     #[doc(hidden)]
     pub any_segment_size: bool,
@@ -83,7 +93,11 @@ impl Options {
             retention: Retention::default(),
             sinks: Vec::new(),
             sink_interval: Duration::from_secs(10),
+            witnessing: None,
             publish: false,
+            reserve_bytes: 8 * MIB,
+            min_free: 256 * MIB,
+            pack_bytes: None,
             any_segment_size: false,
         }
     }
@@ -93,6 +107,8 @@ impl Options {
     #[must_use]
     pub fn with_tiny_segments(mut self, bytes: u64) -> Self {
         self.segment_bytes = bytes;
+        self.reserve_bytes = bytes;
+        self.pack_bytes = self.pack_bytes.or(Some(u64::MAX));
         self.any_segment_size = true;
         self
     }
@@ -154,9 +170,18 @@ impl DurableRecord {
 pub enum Health {
     /// It does.
     Ok,
+    /// It does, but somebody should look after it.
+    Degraded {
+        /// Why, in a word.
+        cause: &'static str,
+        /// Why, for people.
+        reason: String,
+    },
     /// It does not, and nothing may happen until it is reopened (AUD-3).
     Blocked {
-        /// Why.
+        /// Why, in a word.
+        cause: &'static str,
+        /// Why, for people.
         reason: String,
     },
 }
@@ -192,7 +217,9 @@ pub struct AuditLog(Arc<Inner>);
 
 struct Inner {
     log: LogId,
-    key: NoteKey,
+    key: Mutex<NoteKey>,
+    signer: SignerSource,
+    standing: Option<Arc<Standing>>,
     layout: Layout,
     clock: Arc<dyn Clock>,
     shared: Arc<Shared>,
@@ -200,17 +227,30 @@ struct Inner {
     retention: Retention,
     commit_timeout: Duration,
     max_trail: usize,
+    segment_bytes: u64,
+    pack_bytes: u64,
+    group_delay: Duration,
+    reserve_bytes: u64,
+    min_free: u64,
+    /// What copies of checkpoints promise.
+    promised: Promised,
     volatile: Option<&'static str>,
     /// Until the log is closed.
     running: Mutex<Option<Running>>,
 }
 
+/// The sizes that copies of checkpoints promise, with their places.
+type Promised = Arc<dyn Fn() -> Vec<(PathBuf, u64)> + Send + Sync>;
+
 /// What ends with the log.
 struct Running {
-    committer: JoinHandle<()>,
+    committer: Option<JoinHandle<()>>,
+    reserve: Option<JoinHandle<()>>,
+    /// Whoever waits for the reserve says so.
+    hurry: Arc<AtomicBool>,
     publisher: JoinHandle<()>,
-    outbox: Arc<Outbox>,
-    sinks: Option<JoinHandle<()>>,
+    outboxes: [Arc<Outbox>; 2],
+    sinks: [Option<JoinHandle<()>>; 2],
     lock: std::fs::File,
 }
 
@@ -232,17 +272,17 @@ impl AuditLog {
         // A log keeps the origin it began with: its checkpoints are held against that name.
         let origin =
             described.as_ref().map_or_else(|| format!("{}/{log}", options.origin), |d| d.origin.clone());
-        let signer = Signer::open(&options.signer, &origin)?;
         let before = described.and_then(|described| described.key);
+        rotation::finish_renaming(&options.signer, &origin, before.as_ref())?;
+        let signer = Signer::open(&options.signer, &origin)?;
         if before.as_ref().is_some_and(|key| key != signer.key()) {
             let problem = "names another key than the one that is to sign; put that key back".into();
             return Err(AuditError::Layout { path: layout.description(), problem });
         }
         let key = signer.key().clone();
         let newest = publisher::newest(&layout.checkpoint(), before.as_slice())?;
-        let own = newest.iter().map(|newest| (layout.checkpoint(), newest.checkpoint.size));
-        let promised: Vec<_> = own.chain(options.sinks.iter().filter_map(Sink::promised)).collect();
-        let tail = recovery::recover(&layout, log, &promised)?;
+        let promised = promises(&layout, &options.sinks);
+        let tail = recovery::recover(&layout, log, &promised())?;
         let keys = KeyRing::open(log, layout.keys(), &options.kek)?;
         if before.is_none() {
             Description { origin: origin.clone(), key: Some(key.clone()) }.write(&layout.description())?;
@@ -251,31 +291,48 @@ impl AuditLog {
         let publisher =
             Publisher::open(layout.clone(), origin.clone(), signer, newest, size, options.publish)?;
         let shared = Arc::new(Shared::default());
+        let pack_bytes = options.pack_bytes.unwrap_or(options.segment_bytes);
         let setup = Setup {
             log,
             layout: layout.clone(),
             clock: options.clock.clone(),
             shared: shared.clone(),
             segment_bytes: options.segment_bytes,
+            pack_bytes,
             first_segment_bytes: options.segment_bytes.min(FIRST_SEGMENT),
             group_delay: options.group_delay,
+            promised: promised.clone(),
         };
-        let committer = Committer::new(setup, tail)?;
-        let thread = std::thread::Builder::new()
-            .name("audit-committer".into())
-            .spawn(move || committer.run())
-            .at(layout.dir())?;
-        let (outbox, mut sinks) = (Arc::new(Outbox::default()), None);
-        let publisher = if options.sinks.is_empty() {
-            publisher
-        } else {
-            sinks = Some(deliver(options.sinks, options.sink_interval, outbox.clone())?);
-            publisher.with_outbox(outbox.clone())
-        };
+        let thread = start(Committer::new(setup, tail)?, &layout)?;
+        let (reserve, hurry) = make_reserve(&layout, options.reserve_bytes);
+        let outboxes: [Arc<Outbox>; 2] = Default::default();
+        let mut sinks = [None, None];
+        let mut publisher = publisher;
+        if !options.sinks.is_empty() {
+            sinks[0] = Some(deliver(options.sinks, options.sink_interval, outboxes[0].clone())?);
+            publisher = publisher.with_outbox(outboxes[0].clone());
+        }
+        let standing = options.witnessing.as_ref().map(|witnessing| Arc::new(Standing::of(witnessing)));
+        if let (Some(witnessing), Some(standing)) = (options.witnessing, &standing) {
+            let asking = Asking {
+                witnessing,
+                standing: standing.clone(),
+                newest: publisher.newest(),
+                layout: layout.clone(),
+                interval: options.sink_interval,
+                log,
+                clock: options.clock.clone(),
+                shared: shared.clone(),
+            };
+            sinks[1] = Some(witness::ask(asking, outboxes[1].clone())?);
+            publisher = publisher.with_outbox(outboxes[1].clone());
+        }
         let publisher = publisher.start(shared.leaves.clone())?;
         let opened = AuditLog(Arc::new(Inner {
             log,
-            key,
+            key: Mutex::new(key),
+            signer: options.signer,
+            standing,
             layout,
             clock: options.clock,
             shared,
@@ -283,11 +340,26 @@ impl AuditLog {
             retention: options.retention,
             commit_timeout: options.commit_timeout,
             max_trail: max_trail(options.segment_bytes),
+            segment_bytes: options.segment_bytes,
+            pack_bytes,
+            group_delay: options.group_delay,
+            reserve_bytes: options.reserve_bytes,
+            min_free: options.min_free,
+            promised,
             volatile,
-            running: Mutex::new(Some(Running { committer: thread, publisher, outbox, sinks, lock })),
+            running: Mutex::new(Some(Running {
+                committer: Some(thread),
+                reserve,
+                hurry,
+                publisher,
+                outboxes,
+                sinks,
+                lock,
+            })),
         }));
         opened.record_opening(&origin, before.is_none())?;
         opened.finish_destruction()?;
+        opened.finish_rotation()?;
         Ok(opened)
     }
 
@@ -295,7 +367,7 @@ impl AuditLog {
     fn record_opening(&self, origin: &str, first_key: bool) -> Result<(), AuditError> {
         let actor = Actor::system();
         let mut trail = Vec::new();
-        let key = self.0.key.to_string();
+        let key = self.vkey().to_string();
         if self.next_seq() == 0 {
             let data = json!({"format": "portcullis-audit-v1", "origin": origin, "vkey": key});
             trail.push(Event::new(EventName::SystemInitialized, &actor).data(data));
@@ -303,10 +375,8 @@ impl AuditLog {
             let data = json!({"new": key, "old": null});
             trail.push(Event::new(EventName::AuditSignerRotated, &actor).data(data));
         }
-        let repairs = recovery::pending_repairs(&self.0.layout)?;
-        for (_, repair) in &repairs {
-            trail.push(Event::new(EventName::AuditTailRepaired, &actor).data(repair));
-        }
+        let (pending, repairs) = repaired(&self.0.layout)?;
+        trail.extend(repairs);
         let failure = self.0.layout.failure();
         if let Ok(note) = std::fs::read(&failure) {
             let note = serde_json::from_slice::<Value>(&note).unwrap_or_else(|_| json!({}));
@@ -316,9 +386,7 @@ impl AuditLog {
             return Ok(());
         }
         self.commit_blocking(trail)?;
-        for (pending, _) in &repairs {
-            recovery::settle(pending)?;
-        }
+        pending.iter().try_for_each(|pending| recovery::settle(pending))?;
         let _ = std::fs::remove_file(&failure);
         Ok(())
     }
@@ -347,6 +415,11 @@ impl AuditLog {
     /// The log's own folder.
     pub fn dir(&self) -> &Path {
         self.0.layout.dir()
+    }
+
+    /// Where the index of the log belongs.
+    pub fn index_path(&self) -> PathBuf {
+        self.0.layout.index()
     }
 
     /// The time of the last durable record.
@@ -436,8 +509,18 @@ impl AuditLog {
     }
 
     /// What the log's checkpoints are checked with.
-    pub fn vkey(&self) -> &NoteKey {
-        &self.0.key
+    pub fn vkey(&self) -> NoteKey {
+        self.0.key.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn signer_source(&self) -> &SignerSource {
+        &self.0.signer
+    }
+
+    /// The next checkpoint is signed by `signer` too, those after it by `signer` alone.
+    pub(crate) fn succeed(&self, signer: Signer) {
+        *self.0.key.lock().unwrap_or_else(PoisonError::into_inner) = signer.key().clone();
+        self.0.shared.leaves.succeed(signer);
     }
 
     /// Checks the whole log, from its first record (AUD-65), and takes no more records if something is wrong with it.
@@ -458,11 +541,123 @@ impl AuditLog {
         Err(blocked)
     }
 
-    /// Whether the log takes records.
+    /// Records how a call that is under way ended, even if the log takes nothing else: into the reserve of a full disk
+    /// (AUD-63), or as soon as the log is unblocked.
+    pub fn conclude(&self, mut trail: Vec<Event>) {
+        while !trail.is_empty() && !self.0.shared.queue.owe(&mut trail) {
+            let appended = self.0.pack(&trail, Waiter::Nobody).map(|parcel| self.0.shared.queue.push(parcel));
+            // A log that was blocked in between takes it the other way; one that is closed or full takes no more.
+            if !matches!(appended, Ok(Err(Refused::Blocked(_)))) || self.0.shared.queue.blocked().is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Takes records again after a failure (AUD-3, AUD-26, AUD-64): everything there is is verified, the end of the log
+    /// is read anew, the reserve is made again, and what the log could not be told is told first.
+    ///
+    /// Reads everything; meant for a thread that may block. On failure the log stays blocked.
+    pub fn unblock(&self, actor: &Actor, reason: &str) -> Result<Receipt, AuditError> {
+        let inner = &*self.0;
+        let mut running = inner.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let refuse = |what: &str| AuditError::Options { what: what.into() };
+        let running = running.as_mut().ok_or_else(|| refuse("the audit log is closed"))?;
+        let Some(blocked) = inner.shared.queue.blocked() else {
+            return Err(refuse("the audit log is not blocked"));
+        };
+        // One that still writes last words ends by this.
+        inner.shared.queue.block(&blocked);
+        if let Some(committer) = running.committer.take() {
+            let _ = committer.join();
+        }
+        let layout = &inner.layout;
+        files::check_tree(layout.dir())?;
+        let report = crate::verify::verify(self.dir())?;
+        if let Some(first) = report.problems.first() {
+            let reason = format!("record {}: {}: {}", first.seq, first.kind.as_str(), first.detail);
+            return Err(AuditBlocked::new(format!("the audit log does not verify: {reason}")).into());
+        }
+        let gone = || AuditError::Layout { path: layout.segments(), problem: "has no segment".into() };
+        let tail = recovery::recover(layout, inner.log, &(inner.promised)())?.ok_or_else(gone)?;
+        running.hurry.store(true, Ordering::Relaxed);
+        if let Some(making) = running.reserve.take() {
+            let _ = making.join();
+        }
+        reserve::ensure(&layout.reserve(), inner.reserve_bytes, &AtomicBool::new(true))?;
+        tell_of_unacknowledged(&inner.shared, layout, &tail)?;
+        let setup = Setup {
+            log: inner.log,
+            layout: layout.clone(),
+            clock: inner.clock.clone(),
+            shared: inner.shared.clone(),
+            segment_bytes: inner.segment_bytes,
+            pack_bytes: inner.pack_bytes,
+            first_segment_bytes: inner.segment_bytes.min(FIRST_SEGMENT),
+            group_delay: inner.group_delay,
+            promised: inner.promised.clone(),
+        };
+        let committer = Committer::new(setup, Some(tail))?;
+
+        let failure = inner.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let note = failure.unwrap_or_else(|| json!({"first_error": blocked.reason}));
+        let system = Actor::system();
+        let mut trail = vec![Event::new(EventName::AuditPersistenceFailure, &system).data(note)];
+        let (pending, repairs) = repaired(layout)?;
+        trail.extend(repairs);
+        let owed = inner.shared.queue.owed();
+        trail.extend(owed.iter().cloned());
+        let data = json!({"reason": portcullis_core::error::one_line(reason)});
+        trail.push(Event::new(EventName::AuditUnblocked, actor).data(data));
+        let (sender, receiver) = mpsc::sync_channel(1);
+        inner.shared.queue.reopen(inner.pack(&trail, Waiter::Thread(sender))?);
+        running.committer = Some(start(committer, layout)?);
+        let receipt = match receiver.recv_timeout(inner.commit_timeout) {
+            Ok(Ok(receipt)) => receipt,
+            failed => {
+                inner.shared.queue.owe(&mut owed.clone());
+                return Err(match failed {
+                    Ok(Err(blocked)) => blocked.into(),
+                    _ => self.timed_out().into(),
+                });
+            }
+        };
+        inner.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        pending.iter().try_for_each(|pending| recovery::settle(pending))?;
+        let _ = std::fs::remove_file(layout.failure());
+        tracing::warn!("the audit log takes records again");
+        Ok(receipt)
+    }
+
+    /// Why nothing may happen, if so. Cheap: every call asks.
+    pub fn blocked(&self) -> Option<AuditBlocked> {
+        let overdue = || self.0.standing.as_ref()?.overdue().map(AuditBlocked::new);
+        self.0.shared.queue.blocked().or_else(overdue)
+    }
+
+    /// Whether the log takes records, and how it is otherwise.
     pub fn health(&self) -> Health {
-        match self.0.shared.queue.blocked() {
-            Some(blocked) => Health::Blocked { reason: blocked.reason },
-            None => Health::Ok,
+        if let Some(blocked) = self.0.shared.queue.blocked() {
+            return Health::Blocked { cause: "audit_persistence", reason: blocked.reason };
+        }
+        if let Some(standing) = &self.0.standing {
+            if let Some(reason) = standing.overdue() {
+                return Health::Blocked { cause: "audit_witness", reason };
+            }
+            if let Some(reason) = standing.alarm() {
+                return Health::Degraded { cause: "audit_witness", reason };
+            }
+        }
+        match reserve::free_bytes(self.dir()) {
+            Some(free) if free < self.0.min_free => Health::Degraded {
+                cause: "audit_free_space",
+                reason: format!(
+                    "{} has {} MiB of free space left; below {} MiB the audit log may soon have to stop everything",
+                    self.dir().display(),
+                    free / MIB,
+                    self.0.min_free / MIB
+                ),
+            },
+            _ => Health::Ok,
         }
     }
 
@@ -510,13 +705,17 @@ impl Inner {
 
     fn close(&self) {
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Running { committer, publisher, outbox, sinks, lock }) = running {
+        if let Some(Running { committer, reserve, hurry, publisher, outboxes, sinks, lock }) = running {
             self.shared.queue.close();
-            let joined = committer.join().is_ok();
+            let joined = committer.is_none_or(|committer| committer.join().is_ok());
+            hurry.store(true, Ordering::Relaxed);
+            let _ = reserve.map(JoinHandle::join);
             self.shared.leaves.close();
             let _ = publisher.join();
-            outbox.close();
-            let _ = sinks.map(JoinHandle::join);
+            outboxes.iter().for_each(|outbox| outbox.close());
+            for delivering in sinks.into_iter().flatten() {
+                let _ = delivering.join();
+            }
             // Nothing more will come: a subscriber's receiver ends here.
             self.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clear();
             let finished = joined && self.shared.queue.blocked().is_none();
@@ -561,13 +760,50 @@ impl Sealer for Packer<'_> {
                 Refused::Blocked(blocked) => blocked.reason,
                 Refused::Full(_) => "the audit queue is full".into(),
             })
-        })?;
+        });
+        let key = match key {
+            Ok(key) => key,
+            Err(NoKey::Unannounced(reason)) => return Err(reason),
+            Err(NoKey::Unstored(error)) => {
+                // AUD-3: what cannot be sealed cannot be recorded, today by nobody.
+                let reason = error.to_string();
+                inner.shared.queue.fail(error);
+                return Err(reason);
+            }
+        };
         let binding = Binding { log: inner.log, role, proposal };
         let (object, bytes) =
             seal::seal(&key.cipher, binding, plaintext).ok_or("an evidence object is longer than 4 GiB")?;
         self.objects.push(Sealed { class, day: key.name.day, bytes });
         Ok(EvidenceRef { bytes: plaintext.len() as u64, key: key.name, object, role })
     }
+}
+
+/// What copies of checkpoints promise: the log's own, and those in sinks that can be read.
+fn promises(layout: &Layout, sinks: &[Sink]) -> Promised {
+    let (own, sinks) = (layout.checkpoint(), sinks.to_vec());
+    Arc::new(move || {
+        let newest = publisher::newest(&own, &[]).ok().flatten();
+        let own = newest.map(|newest| (own.clone(), newest.checkpoint.size));
+        own.into_iter().chain(sinks.iter().filter_map(Sink::promised)).collect()
+    })
+}
+
+fn start(committer: Committer, layout: &Layout) -> Result<JoinHandle<()>, AuditError> {
+    let run = move || committer.run();
+    std::thread::Builder::new().name("audit-committer".into()).spawn(run).at(layout.dir())
+}
+
+/// Makes the reserve where nobody waits for it.
+fn make_reserve(layout: &Layout, bytes: u64) -> (Option<JoinHandle<()>>, Arc<AtomicBool>) {
+    let hurry = Arc::new(AtomicBool::new(false));
+    let (path, theirs) = (layout.reserve(), hurry.clone());
+    let make = move || {
+        if let Err(error) = reserve::ensure(&path, bytes, &theirs) {
+            tracing::warn!("no room can be kept back for a full disk: {error}");
+        }
+    };
+    (std::thread::Builder::new().name("audit-reserve".into()).spawn(make).ok(), hurry)
 }
 
 fn non_empty(trail: &[Event]) -> Result<&[Event], AuditBlocked> {

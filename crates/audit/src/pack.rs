@@ -18,7 +18,8 @@ use crate::filling::Filling;
 use crate::layout::Layout;
 use crate::seal::{self, OBJECT_HEAD, ObjectHead};
 
-/// A class's first pack is small, because many gateways live short; the following ones are not.
+/// A class's first pack is small, because many gateways live short; the following ones are not. None is larger than a
+/// segment: who wants those small has little room.
 const FIRST_PACK: u64 = 4 << 20;
 const PACK: u64 = 32 << 20;
 
@@ -33,6 +34,8 @@ pub(crate) struct Sealed {
 /// The packs open for writing.
 pub(crate) struct Packs {
     layout: Layout,
+    /// How long a pack is at most.
+    most: u64,
     open: HashMap<(RetentionClass, Day), Pack>,
     spares: HashMap<RetentionClass, Spare>,
     /// The newest day anything was written for.
@@ -45,15 +48,15 @@ struct Pack {
 }
 
 impl Packs {
-    pub(crate) fn new(layout: Layout) -> Self {
-        Self { layout, open: HashMap::new(), spares: HashMap::new(), newest: None }
+    pub(crate) fn new(layout: Layout, most: u64) -> Self {
+        Self { layout, most, open: HashMap::new(), spares: HashMap::new(), newest: None }
     }
 
     /// Begins to prepare the first pack of the class nearly everything goes to, if today has none.
     pub(crate) fn warm_up(&mut self, today: Day) {
         let class = RetentionClass::Standard;
         if list(&self.layout.packs(class), today).is_ok_and(|packs| packs.is_empty()) {
-            spare(&mut self.spares, &self.layout, class).prepare(FIRST_PACK);
+            spare(&mut self.spares, &self.layout, class).prepare(FIRST_PACK.min(self.most));
         }
     }
 
@@ -76,7 +79,7 @@ impl Packs {
         if let Some(pack) = self.open.get_mut(&place) {
             pack.file.add(&object.bytes);
             if pack.file.room() < pack.file.len() / 2 {
-                spare(&mut self.spares, &self.layout, object.class).prepare(PACK);
+                spare(&mut self.spares, &self.layout, object.class).prepare(PACK.min(self.most));
             }
         }
         Ok(())
@@ -88,6 +91,7 @@ impl Packs {
         for pack in self.open.values_mut().filter(|pack| pack.file.added() > 0) {
             pack.write()?;
             pack.sync()?;
+            pack.file.check_place()?;
             synced += 1;
         }
         Ok(synced)
@@ -115,6 +119,7 @@ impl Packs {
         usual: u64,
     ) -> Result<Pack, AuditError> {
         let path = self.layout.packs(class).join(format!("{day}-{number}.pack"));
+        let usual = usual.min(self.most);
         let file = spare(&mut self.spares, &self.layout, class).take(&path, needed, usual, &[])?;
         Ok(Pack { number, file })
     }

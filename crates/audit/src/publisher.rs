@@ -17,11 +17,12 @@ use crate::error::{AtPath as _, AuditError, ProblemKind};
 use crate::export::Bundle;
 use crate::files;
 use crate::layout::Layout;
-use crate::note::{Checkpoint, NoteKey, SignedCheckpoint};
+use crate::note::{Checkpoint, NoteKey, NoteSignature, SignedCheckpoint};
 use crate::read::raw_from;
 use crate::signer::Signer;
 use crate::sinks::Outbox;
 use crate::tile::{self, Edge, Tile, Tiles, WIDTH};
+use crate::witness;
 
 /// AUD-32.
 const EVERY: Duration = Duration::from_secs(1);
@@ -41,6 +42,8 @@ struct State {
     asked: u64,
     answered: u64,
     answer: Option<Result<SignedCheckpoint, String>>,
+    /// Who signs from now on.
+    successor: Option<Signer>,
     closed: bool,
 }
 
@@ -72,6 +75,11 @@ impl Leaves {
         state.answer.clone().unwrap_or_else(|| Err("the audit log is closed".into()))
     }
 
+    /// From the next checkpoint on `signer` signs; that one is signed by its predecessor too (AUD-33).
+    pub(crate) fn succeed(&self, signer: Signer) {
+        self.lock().successor = Some(signer);
+    }
+
     /// Lets the publisher make its last checkpoint.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
@@ -95,7 +103,8 @@ impl Leaves {
         if state.closed && state.leaves.is_empty() && state.asked == state.answered {
             return None;
         }
-        Some(Work { leaves: std::mem::take(&mut state.leaves), asked: state.asked })
+        let leaves = std::mem::take(&mut state.leaves);
+        Some(Work { leaves, asked: state.asked, successor: state.successor.take() })
     }
 
     fn answer(&self, asked: u64, answer: Result<SignedCheckpoint, String>) {
@@ -114,6 +123,7 @@ impl Leaves {
 struct Work {
     leaves: Vec<Sha256Digest>,
     asked: u64,
+    successor: Option<Signer>,
 }
 
 /// The writer of tiles and checkpoints.
@@ -129,9 +139,57 @@ pub(crate) struct Publisher {
     bundles: u64,
     /// Partial tiles of the newest checkpoint and of the one before, which somebody may be reading.
     partial: [Vec<PathBuf>; 2],
-    newest: Option<SignedCheckpoint>,
+    newest: Arc<Newest>,
     /// Where the newest also goes.
-    outbox: Option<Arc<Outbox>>,
+    outboxes: Vec<Arc<Outbox>>,
+    /// Who signed until now, and signs the next checkpoint too (AUD-33).
+    outgoing: Option<Signer>,
+}
+
+/// The newest checkpoint, to which witnesses add their signatures while it is.
+#[derive(Debug)]
+pub(crate) struct Newest {
+    path: PathBuf,
+    note: Mutex<Option<SignedCheckpoint>>,
+}
+
+impl Newest {
+    fn get(&self) -> Option<SignedCheckpoint> {
+        self.lock().clone()
+    }
+
+    fn replace(&self, signed: &SignedCheckpoint) -> Result<(), AuditError> {
+        let mut note = self.lock();
+        files::replace(&self.path, signed.to_string().as_bytes())?;
+        *note = Some(signed.clone());
+        Ok(())
+    }
+
+    /// Adds signatures of a witness to the checkpoint it signed, which is also kept when there is a newer one.
+    pub(crate) fn cosign(
+        &self,
+        signed: &SignedCheckpoint,
+        signatures: Vec<NoteSignature>,
+        layout: &Layout,
+    ) -> Result<SignedCheckpoint, AuditError> {
+        let mut note = self.lock();
+        let mut cosigned = match &*note {
+            Some(newest) if newest.text() == signed.text() => newest.clone(),
+            _ => signed.clone(),
+        };
+        let new: Vec<_> = signatures.into_iter().filter(|new| !cosigned.signatures.contains(new)).collect();
+        cosigned.signatures.extend(new);
+        witness::keep(&layout.witnessed(), &cosigned)?;
+        if note.as_ref().is_some_and(|newest| newest.text() == cosigned.text()) {
+            files::replace(&self.path, cosigned.to_string().as_bytes())?;
+            *note = Some(cosigned.clone());
+        }
+        Ok(cosigned)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SignedCheckpoint>> {
+        self.note.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Publisher {
@@ -146,6 +204,7 @@ impl Publisher {
         size: u64,
         publish: bool,
     ) -> Result<Self, AuditError> {
+        let checkpoint = layout.checkpoint();
         let mut publisher = Self {
             layout,
             origin,
@@ -155,10 +214,11 @@ impl Publisher {
             publish,
             bundles: 0,
             partial: [Vec::new(), Vec::new()],
-            newest,
-            outbox: None,
+            newest: Arc::new(Newest { path: checkpoint, note: Mutex::new(newest) }),
+            outboxes: Vec::new(),
+            outgoing: None,
         };
-        if let Some(promised) = publisher.newest.as_ref().map(|newest| newest.checkpoint.clone()) {
+        if let Some(promised) = publisher.newest.get().map(|newest| newest.checkpoint) {
             let stored = Tiles::new(&publisher.layout.tlog(), promised.size).edge();
             match stored {
                 Ok(edge) if edge.root() == promised.root => {
@@ -184,8 +244,13 @@ impl Publisher {
 
     /// Every new checkpoint also goes into `outbox`.
     pub(crate) fn with_outbox(mut self, outbox: Arc<Outbox>) -> Self {
-        self.outbox = Some(outbox);
+        self.outboxes.push(outbox);
         self
+    }
+
+    /// The newest checkpoint, for those who add to it.
+    pub(crate) fn newest(&self) -> Arc<Newest> {
+        self.newest.clone()
     }
 
     /// Starts the thread. It ends after [`Leaves::close`], with a checkpoint over everything.
@@ -195,6 +260,9 @@ impl Publisher {
             while let Some(work) = leaves.take() {
                 for leaf in work.leaves {
                     self.push(leaf);
+                }
+                if let Some(signer) = work.successor {
+                    self.outgoing = Some(std::mem::replace(&mut self.signer, signer));
                 }
                 let published = self.publish();
                 if let Err(error) = &published {
@@ -230,9 +298,8 @@ impl Publisher {
 
     /// Tiles, then the checkpoint; nothing if the tree has not grown.
     fn publish(&mut self) -> Result<SignedCheckpoint, AuditError> {
-        if let Some(newest) = self.newest.as_ref().filter(|newest| newest.checkpoint.size == self.edge.size())
-        {
-            return Ok(newest.clone());
+        if let Some(newest) = self.newest.get().filter(|newest| newest.checkpoint.size == self.edge.size()) {
+            return Ok(newest);
         }
         let folder = self.layout.tlog().join("tile");
         let full = self.unwritten.iter().map(|(name, bytes)| (folder.join(name), bytes.clone()));
@@ -245,14 +312,15 @@ impl Publisher {
 
         let (size, root) = (self.edge.size(), self.edge.root());
         let checkpoint = Checkpoint { origin: self.origin.clone(), size, root };
-        let signature = self.signer.sign(&checkpoint.text())?;
-        let signed = SignedCheckpoint::new(checkpoint, vec![signature]);
-        failpoint::pass_io("audit.checkpoint_rename").at(&self.layout.checkpoint())?;
-        files::replace(&self.layout.checkpoint(), signed.to_string().as_bytes())?;
-        self.newest = Some(signed.clone());
-        if let Some(outbox) = &self.outbox {
-            outbox.put(&signed);
+        let mut signatures = vec![self.signer.sign(&checkpoint.text())?];
+        if let Some(outgoing) = &self.outgoing {
+            signatures.push(outgoing.sign(&checkpoint.text())?);
         }
+        let signed = SignedCheckpoint::new(checkpoint, signatures);
+        failpoint::pass_io("audit.checkpoint_rename").at(&self.layout.checkpoint())?;
+        self.newest.replace(&signed)?;
+        self.outgoing = None;
+        self.outboxes.iter().for_each(|outbox| outbox.put(&signed));
 
         let now = self.partial_paths(&self.edge);
         let [before, oldest] = std::mem::replace(&mut self.partial, [now, Vec::new()]);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::error::AuditBlocked;
-use crate::event::Trail;
+use crate::error::{AuditBlocked, AuditError};
+use crate::event::{Event, Trail};
 use crate::log::Receipt;
 use crate::pack::Sealed;
 
@@ -72,6 +72,8 @@ enum State {
     Open,
     /// Nothing more is taken; what is there is still committed.
     Closing,
+    /// The disk is full: only how calls under way ended is still written (AUD-63).
+    Ending(AuditBlocked),
     /// Nothing will be committed any more.
     Blocked(AuditBlocked),
 }
@@ -86,6 +88,20 @@ struct Waiting {
     idle: bool,
     /// Whether somebody was sent away for want of room.
     wanted: bool,
+    /// What went wrong before anything reached the committer.
+    failure: Option<AuditError>,
+    /// How calls ended that the log could not be told of in time.
+    owed: Vec<Event>,
+}
+
+/// What the committer finds when it looks.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Parcels,
+    /// A caller could not even prepare a trail: the keys could not be stored.
+    Failed(AuditError),
+    /// Nothing, and nothing will come.
+    End,
 }
 
 /// The queue.
@@ -107,7 +123,9 @@ impl Queue {
         match &waiting.state {
             State::Open => {}
             State::Closing => return Err(Refused::Blocked(AuditBlocked::new("the audit log is closed"))),
-            State::Blocked(blocked) => return Err(Refused::Blocked(blocked.clone())),
+            State::Ending(blocked) | State::Blocked(blocked) => {
+                return Err(Refused::Blocked(blocked.clone()));
+            }
         }
         let (records, bytes) = (parcel.records(), parcel.bytes());
         let fits = waiting.records + records <= MAX_RECORDS && waiting.bytes + bytes <= MAX_BYTES;
@@ -166,12 +184,18 @@ impl Queue {
         }
     }
 
-    /// Waits for work and takes all of it into `parcels`; false when there is none and none will come.
-    pub(crate) fn take(&self, parcels: &mut Vec<Parcel>) -> bool {
+    /// Waits for work and takes all of it into `parcels`.
+    pub(crate) fn take(&self, parcels: &mut Vec<Parcel>) -> Taken {
         let mut waiting = self.lock();
-        while waiting.parcels.is_empty() {
+        loop {
+            if let Some(failure) = waiting.failure.take() {
+                return Taken::Failed(failure);
+            }
+            if !waiting.parcels.is_empty() {
+                break;
+            }
             if !matches!(waiting.state, State::Open) {
-                return false;
+                return Taken::End;
             }
             waiting.idle = true;
             waiting = self.work.wait(waiting).unwrap_or_else(PoisonError::into_inner);
@@ -185,14 +209,62 @@ impl Queue {
             self.room_for_threads.notify_all();
             self.room_for_tasks.notify_waiters();
         }
-        true
+        Taken::Parcels
+    }
+
+    /// Lets the committer know of a failure that it could not see itself.
+    pub(crate) fn fail(&self, error: AuditError) {
+        self.lock().failure.get_or_insert(error);
+        self.work.notify_all();
+    }
+
+    /// Keeps events for when they can be written, if that is not now.
+    pub(crate) fn owe(&self, events: &mut Vec<Event>) -> bool {
+        let mut waiting = self.lock();
+        let later = matches!(waiting.state, State::Ending(_) | State::Blocked(_));
+        if later {
+            waiting.owed.append(events);
+            drop(waiting);
+            self.work.notify_all();
+        }
+        later
+    }
+
+    /// Waits for something that is owed while the log is ending; `None` when it no longer is.
+    pub(crate) fn take_owed(&self) -> Option<Vec<Event>> {
+        let mut waiting = self.lock();
+        loop {
+            if !matches!(waiting.state, State::Ending(_)) {
+                return None;
+            }
+            if !waiting.owed.is_empty() {
+                return Some(std::mem::take(&mut waiting.owed));
+            }
+            waiting = self.work.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Everything that is owed.
+    pub(crate) fn owed(&self) -> Vec<Event> {
+        std::mem::take(&mut self.lock().owed)
+    }
+
+    /// Takes parcels again, `first` before all others (AUD-64).
+    pub(crate) fn reopen(&self, first: Parcel) {
+        let mut waiting = self.lock();
+        (waiting.records, waiting.bytes) = (first.records(), first.bytes());
+        waiting.parcels = vec![first];
+        waiting.failure = None;
+        waiting.state = State::Open;
     }
 
     /// Takes nothing more, lets the committer finish.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
-        if matches!(waiting.state, State::Open) {
-            waiting.state = State::Closing;
+        match &waiting.state {
+            State::Open => waiting.state = State::Closing,
+            State::Ending(blocked) => waiting.state = State::Blocked(blocked.clone()),
+            State::Closing | State::Blocked(_) => {}
         }
         drop(waiting);
         self.wake_everybody();
@@ -200,8 +272,17 @@ impl Queue {
 
     /// Takes nothing more and refuses everything that waits (AUD-26).
     pub(crate) fn block(&self, blocked: &AuditBlocked) {
+        self.refuse(State::Blocked(blocked.clone()), blocked);
+    }
+
+    /// [`block`](Queue::block), but how calls under way ended is still written (AUD-63).
+    pub(crate) fn end(&self, blocked: &AuditBlocked) {
+        self.refuse(State::Ending(blocked.clone()), blocked);
+    }
+
+    fn refuse(&self, state: State, blocked: &AuditBlocked) {
         let mut waiting = self.lock();
-        waiting.state = State::Blocked(blocked.clone());
+        waiting.state = state;
         let refused = std::mem::take(&mut waiting.parcels);
         (waiting.records, waiting.bytes) = (0, 0);
         drop(waiting);
@@ -215,7 +296,7 @@ impl Queue {
     pub(crate) fn blocked(&self) -> Option<AuditBlocked> {
         match &self.lock().state {
             State::Open | State::Closing => None,
-            State::Blocked(blocked) => Some(blocked.clone()),
+            State::Ending(blocked) | State::Blocked(blocked) => Some(blocked.clone()),
         }
     }
 

@@ -4,7 +4,8 @@
 //! happened yet.
 
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::Sha256Digest;
@@ -37,10 +38,69 @@ pub fn read_from(
 pub(crate) struct RawRecord {
     /// Its number, by its place.
     pub(crate) seq: u64,
+    /// The first record of its segment.
+    pub(crate) first_seq: u64,
     pub(crate) bytes: Vec<u8>,
-    pub(crate) segment: PathBuf,
+    pub(crate) segment: Arc<Path>,
     /// Where its frame begins.
     pub(crate) offset: u64,
+}
+
+/// Where a committed record lies, for an index of the log (AUD-66).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Its number.
+    pub seq: u64,
+    /// The first record of the segment it is in.
+    pub segment: u64,
+    /// Where in that its frame begins.
+    pub offset: u64,
+}
+
+/// A committed record, unparsed, and where it lies.
+#[derive(Debug)]
+pub struct Located {
+    /// Where.
+    pub place: Place,
+    /// Its canonical bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Located {
+    /// Its leaf hash.
+    pub fn leaf(&self) -> Sha256Digest {
+        frame::leaf(&self.bytes)
+    }
+}
+
+/// The committed records from the one at `from` on, that one included, or all; it is not looked for, so `from` must be
+/// the place of a record that somebody found before.
+pub fn located(
+    dir: &Path,
+    from: Option<Place>,
+) -> Result<impl Iterator<Item = Result<Located, AuditError>> + use<>, AuditError> {
+    let mut records = raw_from(dir, from.map_or(0, |place| place.segment))?;
+    if let Some(place) = from {
+        let begins = records.segments.front().is_some_and(|first| first.first_seq == place.segment);
+        let segment = records.segments.pop_front().filter(|_| begins);
+        let segment = segment.ok_or_else(|| AuditError::Layout {
+            path: dir.into(),
+            problem: format!("has no segment that begins with record {}", place.segment),
+        })?;
+        let mut cursor = Cursor::open(&segment.path)?;
+        cursor.seek(place.offset.max(cursor.offset()));
+        (records.cursor, records.next_seq, records.from) = (Some(cursor), place.seq, place.seq);
+    }
+    Ok(records.map(|raw| {
+        let RawRecord { seq, bytes, first_seq, offset, .. } = raw?;
+        Ok(Located { place: Place { seq, segment: first_seq, offset }, bytes })
+    }))
+}
+
+/// The record at `place`; `None` if there is none, or another.
+pub fn read_at(dir: &Path, place: Place) -> Result<Option<Record>, AuditError> {
+    let found = located(dir, Some(place))?.next().transpose()?;
+    Ok(found.and_then(|found| Record::parse(&found.bytes).ok()).filter(|record| record.seq == place.seq))
 }
 
 impl RawRecord {
@@ -52,7 +112,7 @@ impl RawRecord {
         // Not a torn frame: its checksum is right.
         Record::parse(&self.bytes).map_err(|_| AuditError::Corrupt {
             kind: ProblemKind::NotCanonical,
-            segment: self.segment.clone(),
+            segment: self.segment.to_path_buf(),
             offset: self.offset,
         })
     }
@@ -98,9 +158,11 @@ impl Iterator for RawRecords {
                 let seq = self.next_seq;
                 self.next_seq += 1;
                 if seq >= self.from {
-                    let segment =
-                        self.cursor.as_ref().map_or_else(PathBuf::new, |cursor| cursor.path().into());
-                    return Some(Ok(RawRecord { seq, bytes, segment, offset }));
+                    let (segment, first_seq) = match &self.cursor {
+                        Some(cursor) => (cursor.shared_path(), cursor.header().first_seq),
+                        None => (Arc::from(Path::new("")), 0),
+                    };
+                    return Some(Ok(RawRecord { seq, first_seq, bytes, segment, offset }));
                 }
                 continue;
             }

@@ -30,11 +30,13 @@ pub enum SignerSource {
 }
 
 /// Signs for one log.
+#[derive(Debug)]
 pub(crate) struct Signer {
     key: NoteKey,
     by: By,
 }
 
+#[derive(Debug)]
 enum By {
     Key(SigningKey),
     Command(Vec<String>),

@@ -102,6 +102,15 @@ struct State {
     closed: bool,
 }
 
+/// What came out of an outbox.
+pub(crate) enum Next {
+    Checkpoint(SignedCheckpoint),
+    /// Nothing before the deadline.
+    Nothing,
+    /// There will be none.
+    Closed,
+}
+
 impl Outbox {
     pub(crate) fn put(&self, checkpoint: &SignedCheckpoint) {
         self.lock().newest = Some(checkpoint.clone());
@@ -114,22 +123,30 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    /// Waits for a checkpoint; `None` when there will be none.
-    fn take(&self) -> Option<SignedCheckpoint> {
+    /// Waits for a checkpoint, until a deadline if there is one.
+    pub(crate) fn next(&self, deadline: Option<Instant>) -> Next {
         let mut state = self.lock();
         loop {
             if let Some(newest) = state.newest.take() {
-                return Some(newest);
+                return Next::Checkpoint(newest);
             }
             if state.closed {
-                return None;
+                return Next::Closed;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(deadline) = deadline else {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Next::Nothing;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Lets the interval pass, unless the log is closed meanwhile.
-    fn rest(&self, until: Instant) {
+    pub(crate) fn rest(&self, until: Instant) {
         let mut state = self.lock();
         while !state.closed {
             let left = until.saturating_duration_since(Instant::now());
@@ -152,7 +169,7 @@ pub(crate) fn deliver(
     outbox: Arc<Outbox>,
 ) -> Result<JoinHandle<()>, AuditError> {
     let run = move || {
-        while let Some(checkpoint) = outbox.take() {
+        while let Next::Checkpoint(checkpoint) = outbox.next(None) {
             let begun = Instant::now();
             for sink in &sinks {
                 if let Err(error) = sink.take(&checkpoint) {

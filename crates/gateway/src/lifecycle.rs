@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use portcullis_audit::{AuditBlocked, AuditLog, EventName, Health, RetentionClass, Role};
+use portcullis_audit::{AuditBlocked, AuditLog, EventName, RetentionClass, Role};
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
@@ -238,7 +238,7 @@ impl Lifecycle {
 
     /// Step 1. Which tool, which lineage. An unknown name and an undeclared tool look the same (MP-FH-002).
     fn intake(&self, call: &Call) -> Result<Proposal, Unknown> {
-        if let Health::Blocked { reason } = self.log.health() {
+        if let Some(AuditBlocked { reason }) = self.log.blocked() {
             return Err(Unknown { document: blocked(call.target.name(), &reason), trail: None });
         }
         let id = ProposalId::new(self.clock.now());

@@ -428,7 +428,17 @@ impl Boundary {
                 (Role::Request, facts.class, frame.bytes.clone()),
             ],
         );
-        let receipt = trail.commit().await?;
+        let receipt = match trail.commit().await {
+            Ok(receipt) => receipt,
+            Err(blocked) => {
+                // AUD-24: should the intent become durable after all, it says that nothing was sent.
+                trail.conclude(
+                    EventName::ExecutionCancelled,
+                    json!({"permit_id": permit_id, "transmitted": false}),
+                );
+                return Err(blocked.into());
+            }
+        };
         // GOV-704 step 9: revocation is checked again, now that waiting is over.
         if let Err(check) = self.check(&permit, &request, &now, &now.registry.current()) {
             trail.note(EventName::ExecutionCancelled, json!({"permit_id": permit_id, "transmitted": false}));
@@ -563,7 +573,18 @@ impl Boundary {
                 );
             }
         }
-        let receipt = trail.commit().await?;
+        let receipt = match trail.commit().await {
+            Ok(receipt) => receipt,
+            Err(blocked) => {
+                // AUD-3, AUD-63: the effect happened and its result is withheld. One that is merely late may still be
+                // recorded, so nothing is said about it.
+                if trail.is_blocked() {
+                    let data = json!({"permit_id": permit_id, "reason": "audit_persistence"});
+                    trail.conclude(EventName::ExecutionIndeterminate, data);
+                }
+                return Err(blocked);
+            }
+        };
         let released = match outcome {
             Outcome::Result(raw) => ReleasedResponse::Result(RawResult::new(raw)),
             Outcome::RpcError(raw) => ReleasedResponse::RpcError(Raw::new(raw)),

@@ -111,6 +111,16 @@ impl Trail {
         if self.pending.is_empty() { Ok(()) } else { self.commit().await.map(|_| ()) }
     }
 
+    /// Says how the call ended, even if the log takes nothing else any more (AUD-63).
+    pub fn conclude(&mut self, name: EventName, data: impl Serialize) {
+        self.log.conclude(vec![self.event(name, data)]);
+    }
+
+    /// Whether the log takes nothing any more.
+    pub fn is_blocked(&self) -> bool {
+        self.log.blocked().is_some()
+    }
+
     /// The proposal this trail belongs to.
     pub fn proposal(&self) -> ProposalId {
         self.proposal

@@ -825,6 +825,22 @@ was kept elsewhere tells: give it with --checkpoint. Exit codes: 0 whole, 1 not,
     /// List the keys of the evidence, destroy those whose time is over, keep one longer
     #[command(subcommand)]
     Retention(RetentionCommand),
+    /// Take calls again after the log could not be written; first remove the cause
+    ///
+    /// Verifies the whole log, reads its end anew and records what it could not record before.
+    Unblock {
+        /// Why, for the record
+        #[arg(long)]
+        reason: String,
+    },
+    /// Sign checkpoints with another key from now on; the next one is signed with both
+    RotateSigner {
+        /// Why, for the record
+        #[arg(long)]
+        reason: String,
+    },
+    /// Make the index anew that `audit log`, `audit show` and `why` find records by
+    RebuildIndex,
     /// Drive a recorded session through today's rules again, or through other policies; nothing is called
     #[command(after_help = "Exit codes: 0 nothing would be different, 1 something would.")]
     Replay(ReplayArgs),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use miette::{NamedSource, SourceSpan};
-use portcullis_audit::{KekSource, Retention, SignerSource};
+use portcullis_audit::{KekSource, NoteKey, Retention, SignerSource, Witness};
 use portcullis_console::SessionLife;
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
@@ -262,10 +262,27 @@ pub(crate) struct AuditSection {
     pub(crate) sink_interval: Option<Span>,
     /// Where the key of the evidence keys comes from: file:PATH or command:PROGRAM.
     pub(crate) kek: Option<String>,
+    /// Who cosigns checkpoints.
+    pub(crate) witness: Vec<WitnessSection>,
+    /// Whether calls stop when one of them has not signed for `witness_max_age`.
+    pub(crate) witness_required: bool,
+    /// See above.
+    pub(crate) witness_max_age: Option<Span>,
+    /// Below this much free room, in bytes, health is `degraded`.
+    pub(crate) min_free: Option<u64>,
     /// Who signs checkpoints, if not the key in keys/log.key.
     pub(crate) signer: Option<SignerSection>,
     /// How long evidence is kept.
     pub(crate) retention: RetentionSection,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WitnessSection {
+    /// Its submission prefix.
+    pub(crate) url: Url,
+    /// What its cosignatures are checked with.
+    pub(crate) vkey: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -312,8 +329,28 @@ impl AuditSection {
             retention,
             kek: self.kek.as_deref().map(kek).transpose()?,
             signer: self.signer.as_ref().map(signer).transpose()?,
+            min_free: self.min_free,
+            witnesses: self.witness.iter().map(witness).collect::<Result<_, _>>()?,
+            witness_required: self.witness_required,
+            witness_max_age: self.witness_max_age.map(|span| span.0),
         })
     }
+}
+
+fn witness(section: &WitnessSection) -> Result<Witness, Failure> {
+    let key: NoteKey = (section.vkey.parse()).map_err(|error: portcullis_audit::NoteError| {
+        Failure::field("audit.witness.vkey", error.to_string())
+    })?;
+    if !key.is_witness() {
+        let message = "audit.witness.vkey is the key of a log, not of a witness (cosignature/v1)";
+        return Err(Failure::field("audit.witness.vkey", message));
+    }
+    let loopback = matches!(section.url.host_str(), Some("127.0.0.1" | "[::1]" | "localhost"));
+    if section.url.scheme() != "https" && !(section.url.scheme() == "http" && loopback) {
+        let message = "audit.witness.url must be https; plain http is for loopback addresses only";
+        return Err(Failure::field("audit.witness.url", message));
+    }
+    Ok(Witness { url: section.url.to_string(), key })
 }
 
 fn kek(text: &str) -> Result<KekSource, Failure> {

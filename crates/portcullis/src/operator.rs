@@ -87,6 +87,9 @@ pub(crate) enum Request {
     AuditForget,
     AuditHold { key: String, held: bool, reason: String },
     AuditCassette { out: PathBuf, session: Option<String> },
+    AuditUnblock { reason: String },
+    AuditRotateSigner { reason: String },
+    AuditRebuildIndex,
     AuditReplay { session: String, policies: Option<Vec<PolicyFile>> },
 }
 
@@ -384,6 +387,9 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             let wanted = wanted.as_deref().map(session).transpose()?;
             json!({"entries": control.record_cassette(operator, wanted, out.clone()).await?})
         }
+        Request::AuditUnblock { reason } => control.unblock(operator, reason).await?,
+        Request::AuditRotateSigner { reason } => control.rotate_signer(operator, reason).await?,
+        Request::AuditRebuildIndex => control.rebuild_index(operator).await?,
         Request::AuditReplay { session: wanted, policies } => {
             json!(control.replay_session(operator, session(wanted)?, policies.clone()).await?)
         }

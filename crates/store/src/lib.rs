@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `change` | what an event changes, decided without a database |
 //! | `project` | writing changes, and the position, in one transaction |
+//! | `index` | [`Index`]: where in the log a record is, by what one asks for |
 //! | `store`, `rows` | [`Store`]: opening, emptying, asking, and what it answers |
 //!
 //! What this crate does not do: it does not read the log, and it decides nothing. The same records in the same
@@ -22,11 +23,13 @@
 
 mod change;
 mod error;
+mod index;
 mod project;
 mod rows;
 mod store;
 
 pub use change::{Applied, is_state_event};
 pub use error::StoreError;
+pub use index::{Entry, Found, Index, Indexed, Rebuilding, Wanted};
 pub use rows::{AdminStateRow, AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
 pub use store::Store;

@@ -139,7 +139,7 @@ impl Store {
 }
 
 /// SQLite gives its side files the mode of the main one, so it is enough that this one is private.
-fn make_private(path: &Path) -> Result<(), StoreError> {
+pub(crate) fn make_private(path: &Path) -> Result<(), StoreError> {
     let failed = |source| StoreError::Io { path: path.into(), source };
     if let Some(parent) = path.parent() {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(failed)?;

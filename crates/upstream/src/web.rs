@@ -1,4 +1,4 @@
-//! Fetching what is not MCP: the keys of token issuers, their metadata, tokens.
+//! Fetching what is not MCP: the keys of token issuers, their metadata, tokens, the signatures of witnesses.
 //!
 //! Never on the path of a call. An address out of a configuration file or out of another server's answer can be
 //! hostile, so: `https` only, except to this machine; no redirects; no proxies from the environment; bounded in
@@ -47,6 +47,22 @@ impl Web {
     pub async fn get<T: DeserializeOwned>(&self, url: &Url) -> Result<T, WebError> {
         let request = self.client().get(permitted(url)?);
         self.document(url, request).await
+    }
+
+    /// Posts a text; the status and the text of the answer, whatever the status is.
+    pub async fn post_text(&self, url: &Url, body: String) -> Result<(u16, String), WebError> {
+        let unreachable = |_| WebError::Unreachable(shown(url));
+        let mut response =
+            self.client().post(permitted(url)?).body(body).send().await.map_err(unreachable)?;
+        let status = response.status().as_u16();
+        let mut answer = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
+            if answer.len() + chunk.len() > MOST_BYTES {
+                return Err(WebError::Malformed(shown(url)));
+            }
+            answer.extend_from_slice(&chunk);
+        }
+        Ok((status, String::from_utf8_lossy(&answer).into_owned()))
     }
 
     async fn document<T: DeserializeOwned>(

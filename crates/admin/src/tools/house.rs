@@ -176,14 +176,15 @@ async fn health_check(cx: Cx, _: NoArgs) -> Result<Reply<HealthRecord>, AdminErr
     let house = cx.house();
     let (log, detail) = match house.log_health() {
         Health::Ok => ("ok", None),
-        Health::Blocked { reason } => ("blocked", Some(reason)),
+        Health::Degraded { reason, .. } => ("degraded", Some(reason)),
+        Health::Blocked { reason, .. } => ("blocked", Some(reason)),
     };
     let servers = house.servers(None)?;
     let halted = servers.iter().filter(|server| server.state == "halted").count();
     let failing = servers.iter().filter(|server| server.failures > 0).count();
-    let status = if log != "ok" {
+    let status = if log == "blocked" {
         "blocked"
-    } else if halted + failing > 0 {
+    } else if log == "degraded" || halted + failing > 0 {
         "degraded"
     } else {
         "ok"

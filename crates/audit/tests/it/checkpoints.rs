@@ -64,7 +64,7 @@ fn a_running_log_makes_checkpoints_by_itself_and_on_demand_and_never_smaller_one
     for n in 1..=5 {
         commit(&log, 100 * n);
         let note = log.checkpoint().unwrap();
-        assert!(note.is_signed_by(log.vkey()));
+        assert!(note.is_signed_by(&log.vkey()));
         sizes.push(note.checkpoint.size);
         home.assert_whole(note.checkpoint.size);
     }
@@ -261,7 +261,7 @@ fn a_program_can_sign_and_one_that_signs_for_somebody_else_makes_no_checkpoint()
     options.signer = SignerSource::Command { command: command.clone(), public_key };
     let log = AuditLog::open(options.clone()).unwrap();
     let note = log.checkpoint().unwrap();
-    assert!(note.is_signed_by(log.vkey()));
+    assert!(note.is_signed_by(&log.vkey()));
     let expected = key.sign(note.text().as_bytes()).to_bytes();
     let line = note.to_string();
     let signature = base64::engine::general_purpose::STANDARD

@@ -57,10 +57,10 @@ fn an_export_is_read_and_proved_by_an_independent_implementation() {
     // A-3, AUD-30, AUD-31
     let (home, log) = log_of(300);
     let early = home.path().join("early");
-    export(&home.audit(), log.vkey(), 0, None, &early).unwrap();
+    export(&home.audit(), &log.vkey(), 0, None, &early).unwrap();
     grow(&log, 66_000);
     let late = home.path().join("late");
-    let exported = export(&home.audit(), log.vkey(), 0, None, &late).unwrap();
+    let exported = export(&home.audit(), &log.vkey(), 0, None, &late).unwrap();
     assert_eq!((exported.size, exported.records), (66_300, 66_300));
 
     let (old, new) = (their_checkpoint(&early), their_checkpoint(&late));
@@ -91,15 +91,15 @@ fn an_export_is_read_and_proved_by_an_independent_implementation() {
 fn a_part_of_a_log_can_be_exported_and_checked() {
     let (home, log) = log_of(1000);
     let out = home.path().join("part");
-    let exported = export(&home.audit(), log.vkey(), 300, Some(309), &out).unwrap();
+    let exported = export(&home.audit(), &log.vkey(), 300, Some(309), &out).unwrap();
     assert_eq!(exported.records, 10);
     let lines = std::fs::read_to_string(out.join("records.ndjson")).unwrap();
     assert!(lines.lines().count() == 10 && lines.starts_with("{\"actor\""));
     let report = verify(&out).unwrap();
     assert!(report.ok, "{report:#?}");
     assert_eq!((report.checked, report.size), (256, 1000));
-    assert!(export(&home.audit(), log.vkey(), 0, None, &out).is_err(), "it is not empty");
-    assert!(export(&home.audit(), log.vkey(), 1000, None, &home.path().join("none")).is_err());
+    assert!(export(&home.audit(), &log.vkey(), 0, None, &out).is_err(), "it is not empty");
+    assert!(export(&home.audit(), &log.vkey(), 1000, None, &home.path().join("none")).is_err());
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_changed_export_does_not_verify() {
     // AUD-5, AUD-50
     let (home, log) = log_of(600);
     let out = home.path().join("out");
-    export(&home.audit(), log.vkey(), 0, None, &out).unwrap();
+    export(&home.audit(), &log.vkey(), 0, None, &out).unwrap();
     let kinds = |out: &Path| -> Vec<ProblemKind> {
         verify(out).unwrap().problems.iter().map(|problem| problem.kind).collect()
     };

@@ -7,8 +7,11 @@ mod evidence;
 mod exports;
 #[cfg(feature = "failpoints")]
 mod failpoints;
+mod full_disk;
 mod home;
 mod opening;
 mod retention;
+mod rotation;
 mod tail;
 mod tampering;
+mod witnesses;

@@ -51,7 +51,7 @@ impl Control {
         let log = self.log.clone();
         blocking(move || {
             let _: SignedCheckpoint = log.checkpoint()?;
-            export(log.dir(), log.vkey(), from, to, &out)
+            export(log.dir(), &log.vkey(), from, to, &out)
         })
         .await
     }

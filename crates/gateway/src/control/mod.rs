@@ -6,6 +6,7 @@
 mod approvals;
 mod artifacts;
 mod catalogue;
+mod custody;
 mod draft;
 mod evidence;
 mod explain;
@@ -136,6 +137,14 @@ pub struct AuditSettings {
     pub kek: Option<portcullis_audit::KekSource>,
     /// Who signs checkpoints.
     pub signer: Option<portcullis_audit::SignerSource>,
+    /// Who cosigns checkpoints,
+    pub witnesses: Vec<portcullis_audit::Witness>,
+    /// whether nothing may happen without them,
+    pub witness_required: bool,
+    /// and after how long.
+    pub witness_max_age: Option<Duration>,
+    /// How little free room is too little to be at ease.
+    pub min_free: Option<u64>,
 }
 
 impl GatewayOptions {

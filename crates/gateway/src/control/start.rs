@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use portcullis_audit::{AuditLog, Event, EventName, Options};
+use portcullis_audit::{AuditLog, Event, EventName, Options, Witnessing};
 use portcullis_core::clock::Governed;
 use portcullis_core::{Actor, Clock, ErrorCode, EventId, PolicyVersion, Secret, ServerIdentity, SystemClock};
 use portcullis_gauntlet::Gauntlet;
@@ -38,8 +38,10 @@ use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
 use crate::cassette::Cassette;
 use crate::controls::Controls;
+use crate::courier::HttpCourier;
 use crate::edge::Edge;
 use crate::exposure::Shelf;
+use crate::index;
 use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
@@ -58,6 +60,7 @@ pub struct Gateway {
     pub edge: Arc<Edge>,
     projector: Projector,
     watcher: JoinHandle<()>,
+    index: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -75,6 +78,7 @@ impl Gateway {
         options.audit.apply_to(&mut audit);
         let log =
             AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
+        let begun_now = log.next_seq() == 1;
         let clock: Arc<dyn Clock> = Arc::new(Governed::new(SystemClock, log.last_time()));
 
         // Subscribed first: what becomes durable while the store catches up must not fall between.
@@ -123,6 +127,7 @@ impl Gateway {
         // A hint for the next start, which reads the log from here on; losing it only costs time.
         let _ = fs::write(options.home.join("state/started"), receipt.seq.to_string());
         promise(&log).await?;
+        let index = tokio::spawn(tend_index(log.clone(), begun_now));
         // What is older than the tail was not looked at yet; nobody waits for that, but a finding stops everything.
         let whole = log.clone();
         let _ =
@@ -187,7 +192,7 @@ impl Gateway {
         tokio::spawn(shaping.sweep(stopped.clone()));
         tokio::spawn(control.clone().follow_surface(stopped.clone()));
         let watcher = tokio::spawn(control.clone().watch(reported, stopped));
-        Ok(Gateway { control, edge, projector, watcher, stop })
+        Ok(Gateway { control, edge, projector, watcher, index, stop })
     }
 
     /// Turns true when the gateway is told to stop.
@@ -204,6 +209,7 @@ impl Gateway {
     pub async fn finish(mut self) {
         self.begin_stop();
         let _ = (&mut self.watcher).await;
+        let _ = (&mut self.index).await;
         let upstreams: Vec<Arc<Upstream>> =
             self.control.state.lock().await.upstreams.values().cloned().collect();
         let mut closing = tokio::task::JoinSet::new();
@@ -232,6 +238,15 @@ impl AuditSettings {
         audit.sinks.clone_from(&self.sinks);
         audit.retention = self.retention;
         audit.sink_interval = self.sink_interval.unwrap_or(audit.sink_interval);
+        audit.min_free = self.min_free.unwrap_or(audit.min_free);
+        if !self.witnesses.is_empty() {
+            audit.witnessing = Some(Witnessing {
+                witnesses: self.witnesses.clone(),
+                courier: Arc::new(HttpCourier::new(tokio::runtime::Handle::current())),
+                required: self.witness_required,
+                max_age: self.witness_max_age.unwrap_or(WITNESS_MAX_AGE),
+            });
+        }
         if let Some(origin) = &self.origin {
             audit.origin.clone_from(origin);
         }
@@ -298,6 +313,20 @@ async fn promise(log: &AuditLog) -> Result<(), ControlError> {
     let made = tokio::task::spawn_blocking(move || log.checkpoint()).await;
     made.map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))??;
     Ok(())
+}
+
+/// AUD-66: an index that is missing or not of this log is made anew. Nobody waits for it.
+async fn tend_index(log: AuditLog, begun_now: bool) {
+    let Some(fault) = index::fault(&log).await else { return };
+    let made = index::rebuild(log.dir(), &log.index_path(), &log.id().to_string()).await;
+    match made {
+        Ok(_) if begun_now => {}
+        Ok(records) => {
+            let data = json!({"reason": fault, "records": records});
+            let _ = log.append(vec![Event::new(EventName::AuditIndexRebuilt, &Actor::system()).data(data)]);
+        }
+        Err(error) => tracing::warn!("the log has no index, so it is read from end to end: {error}"),
+    }
 }
 
 async fn close_what_a_crash_left(home: &Path, log: &AuditLog) -> Result<(), ControlError> {
@@ -456,6 +485,9 @@ impl State {
         self.entries.insert(identity, entry);
     }
 }
+
+/// AUD-34: how long a required witness may be away.
+const WITNESS_MAX_AGE: Duration = Duration::from_secs(600);
 
 /// How often approvals are looked through for expired ones.
 pub(super) const SWEEP: Duration = Duration::from_secs(1);

@@ -235,8 +235,12 @@ impl Edge {
                 let page = json!({"status": "ok", "ignored_notifications": ignored});
                 rpc(StatusCode::OK, page.to_string().into_bytes())
             }
-            Health::Blocked { .. } => {
-                let page = json!({"status": "blocked", "reason": "audit_persistence"});
+            Health::Degraded { cause, .. } => {
+                let page = json!({"status": "degraded", "reason": cause});
+                rpc(StatusCode::OK, page.to_string().into_bytes())
+            }
+            Health::Blocked { cause, .. } => {
+                let page = json!({"status": "blocked", "reason": cause});
                 rpc(StatusCode::SERVICE_UNAVAILABLE, page.to_string().into_bytes())
             }
         }

@@ -1,6 +1,7 @@
 //! `portcullis audit …`: reading and verifying the evidence, without a lock and without a gateway; and what only an
 //! operator may take out of it, through the control plane, which records it first.
 
+mod custody;
 mod export;
 mod log;
 mod replay;
@@ -21,10 +22,13 @@ use crate::failure::Failure;
 pub(super) async fn run(context: &Context<'_>, command: &AuditCommand) -> Result<ExitCode, Failure> {
     let dir = |dir: &Option<PathBuf>| dir.clone().unwrap_or_else(|| context.home.join("audit"));
     match command {
-        AuditCommand::Log(args) => log::run(context, args, &dir(&args.dir)),
+        AuditCommand::Log(args) => log::run(context, args, &dir(&args.dir)).await,
         AuditCommand::Verify(args) => verify::run(context, args),
         AuditCommand::Show(args) => show::run(context, args, &dir(&args.dir)).await,
         AuditCommand::Retention(command) => retention::run(context, command).await,
+        AuditCommand::Unblock { reason } => custody::unblock(context, reason).await,
+        AuditCommand::RotateSigner { reason } => custody::rotate_signer(context, reason).await,
+        AuditCommand::RebuildIndex => custody::rebuild_index(context).await,
         AuditCommand::Replay(args) => replay::run(context, args).await,
         AuditCommand::Export(args) => export::run(context, args).await,
     }

@@ -205,3 +205,142 @@ fn checkpoints_go_to_the_configured_sinks() {
     fs::write(home.path().join("portcullis.toml"), "[audit]\nsinks = [\"mail:me\"]\n").unwrap();
     assert_eq!(home.fails(&["mcp", "list"]).0, 7);
 }
+
+#[test]
+fn records_are_found_the_same_with_an_index_without_one_and_with_a_broken_one() {
+    // A-18, AUD-66
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    let reply = daemon.approved_call(&home, "spy__echo", &json!({"text": "found"})).unwrap();
+    let proposal = reply["result"]["_meta"]["io.portcullis/call"]["proposal_id"].as_str().unwrap().to_owned();
+    daemon.stop();
+    let index = log_dir(&home).join("index.db");
+    assert!(index.exists() && home.events("audit.index_rebuilt").is_empty(), "a new log begins with one");
+    let permit = home.events("permit.issued")[0]["data"]["permit_id"].as_str().unwrap().to_owned();
+    let first = home.json(&["audit", "show", "0"])["record"].clone();
+    let questions: Vec<Vec<&str>> = vec![
+        vec!["audit", "log", "--limit", "100000"],
+        vec!["audit", "log", "--limit", "3"],
+        vec!["audit", "log", "--limit", "3", "--offset", "2"],
+        vec!["audit", "log", "--event", "approval."],
+        vec!["audit", "log", "--event", "execution.intent"],
+        vec!["audit", "log", "--tool", "spy/echo"],
+        vec!["audit", "log", "--proposal", &proposal],
+        vec!["audit", "log", "--actor", "agent:local", "--event", "proposal."],
+        vec!["audit", "log", "--actor", "agent:nobody"],
+        vec!["audit", "log", "--since", first["time"].as_str().unwrap(), "--limit", "5"],
+        vec!["audit", "log", "--until", first["time"].as_str().unwrap()],
+        vec!["audit", "show", first["id"].as_str().unwrap()],
+        vec!["why", &proposal, "--no-evidence"],
+        vec!["why", &permit, "--no-evidence"],
+        vec!["why", "last", "--no-evidence"],
+    ];
+    let ask = || -> Vec<Value> { questions.iter().map(|question| home.json(question)).collect() };
+    let before = ask();
+    assert!(
+        before[3].as_array().unwrap().len() >= 3 && before[4].as_array().unwrap().len() == 1,
+        "{before:?}"
+    );
+
+    // Without one everything is read, and the answers are the same.
+    fs::remove_file(&index).unwrap();
+    assert_eq!(ask(), before);
+    assert!(!index.exists(), "who only reads makes none");
+    // One that is no database, one that is damaged inside, one of another log's past: never believed.
+    fs::write(&index, "not a database").unwrap();
+    fs::set_permissions(&index, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(ask(), before);
+    home.json(&["mcp", "list"]);
+    let rebuilt = home.events("audit.index_rebuilt");
+    assert_eq!((rebuilt.len(), &rebuilt[0]["data"]["reason"]), (1, &json!("unreadable")), "{rebuilt:?}");
+
+    let asked = home.json(&["audit", "rebuild-index"]);
+    let rebuilt = home.events("audit.index_rebuilt");
+    assert_eq!(rebuilt.len(), 2);
+    assert_eq!(
+        (&rebuilt[1]["actor"]["kind"], &rebuilt[1]["data"]["records"]),
+        (&json!("operator"), &asked["records"])
+    );
+    // The index is found by what it says of the log, so one that says something else is noticed at the next start.
+    let mut bytes = fs::read(&index).unwrap();
+    let needle = b"execution.intent";
+    let at = bytes.windows(needle.len()).position(|window| window == needle).unwrap();
+    bytes[at] = b'X';
+    fs::write(&index, bytes).unwrap();
+    home.json(&["mcp", "list"]);
+    let rebuilt = home.events("audit.index_rebuilt");
+    assert_eq!((rebuilt.len(), &rebuilt[2]["data"]["reason"]), (3, &json!("damaged")), "{rebuilt:?}");
+    let of_the_call = |answers: &[Value]| answers[6].clone();
+    assert_eq!(of_the_call(&ask()), of_the_call(&before));
+    home.verify();
+}
+
+#[test]
+fn checkpoints_can_be_signed_with_another_key_from_now_on() {
+    // AUD-33
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    let done = home.json(&["audit", "rotate-signer", "--reason", "yearly"]);
+    let checkpoint = fs::read_to_string(log_dir(&home).join("tlog/checkpoint")).unwrap();
+    assert_eq!(checkpoint.lines().filter(|line| line.starts_with('\u{2014}')).count(), 2, "{checkpoint}");
+    let rotated = &home.events("audit.signer_rotated")[0];
+    assert_eq!((&rotated["data"]["old"], &rotated["data"]["new"]), (&done["old"], &done["new"]));
+    assert_eq!(rotated["actor"]["kind"], "operator");
+    daemon.stop();
+    home.verify();
+    home.json(&["audit", "verify", "--vkey", done["new"].as_str().unwrap()]);
+    let auditck =
+        std::process::Command::new(crate::support::program("auditck")).arg(log_dir(&home)).output().unwrap();
+    assert!(auditck.status.success(), "{}", String::from_utf8_lossy(&auditck.stdout));
+}
+
+#[test]
+fn a_witness_that_does_not_know_the_log_is_an_alarm_and_a_bad_key_is_refused() {
+    // AUD-34: through the gateway's own HTTP client. What a witness checks and signs is in audit's own tests.
+    use std::io::{Read as _, Write as _};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = vec![0; 65536];
+            let mut read = 0;
+            // A checkpoint ends with a signature line.
+            while !String::from_utf8_lossy(&request[..read]).contains('\u{2014}') {
+                match stream.read(&mut request[read..]) {
+                    Ok(0) | Err(_) => break,
+                    Ok(more) => read += more,
+                }
+            }
+            let _ = sender.send(String::from_utf8_lossy(&request[..read]).into_owned());
+            let _ =
+                stream.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let config = |vkey: &str| {
+        format!(
+            "[audit]\nsink_interval = \"1s\"\n[[audit.witness]]\nurl = \"http://{address}/w\"\nvkey = \"{vkey}\"\n"
+        )
+    };
+    let home = Home::new(&config("nonsense"));
+    assert_eq!(home.fails(&["mcp", "list"]).0, 7);
+    let key = witness_key();
+    fs::write(home.path().join("portcullis.toml"), config(&key)).unwrap();
+    let daemon = home.serve();
+    let request = received.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    assert!(request.starts_with("POST /w/add-checkpoint HTTP/1.1"), "{request}");
+    assert!(request.contains("\r\n\r\nold 0\n\n"), "{request}");
+    let page = crate::support::eventually("the alarm", || {
+        let page = daemon.http("GET", "/health", &[], "").unwrap().json();
+        (page["status"] == "degraded").then_some(page)
+    });
+    assert_eq!(page["reason"], "audit_witness");
+    daemon.stop();
+    home.verify();
+}
+
+/// The key of some witness.
+fn witness_key() -> String {
+    let key = ed25519_dalek::SigningKey::from_bytes(&[9; 32]).verifying_key();
+    portcullis_audit::NoteKey::witness("witness.example/w1", key).to_string()
+}

@@ -16,6 +16,8 @@ mod drift;
 mod edge;
 mod egress;
 mod exposure;
+#[cfg(target_os = "linux")]
+mod full_disk;
 mod gates;
 mod gauntlet;
 mod importing;

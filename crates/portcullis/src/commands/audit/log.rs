@@ -1,12 +1,12 @@
 //! `portcullis audit log`: records that match, the newest last, and with `--follow` those that come.
 
-use std::collections::VecDeque;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use portcullis_audit::{Record, read, read_from};
 use portcullis_core::Timestamp;
+use portcullis_gateway::index::{Wanted, matches, search};
 use serde_json::Value;
 
 use super::unreadable;
@@ -18,37 +18,39 @@ use crate::output::visible;
 /// How often a followed log is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
-pub(super) fn run(context: &Context<'_>, args: &LogArgs, dir: &Path) -> Result<ExitCode, Failure> {
-    let filter = Filter::new(args)?;
-    let keep = args.limit.saturating_add(args.offset);
-    let mut newest: VecDeque<Record> = VecDeque::new();
-    let mut next_seq = 0;
-    for record in read(dir).map_err(|error| unreadable(&error))? {
-        let record = record.map_err(|error| unreadable(&error))?;
-        next_seq = record.seq + 1;
-        if filter.matches(&record) {
-            if newest.len() == keep {
-                newest.pop_front();
-            }
-            newest.push_back(record);
-        }
-    }
+pub(super) async fn run(context: &Context<'_>, args: &LogArgs, dir: &Path) -> Result<ExitCode, Failure> {
+    let wanted = wanted(args)?;
+    // Where to go on from: what is recorded while the others are looked for is not to be missed.
+    let mut next_seq = if args.follow { size(dir)? } else { 0 };
+    let mut newest = search(dir, &wanted, args.limit.saturating_add(args.offset))
+        .await
+        .map_err(|error| unreadable(&error))?;
     newest.truncate(newest.len().saturating_sub(args.offset));
     if !args.follow {
-        print(context, newest.make_contiguous());
+        print(context, &newest);
         return Ok(ExitCode::SUCCESS);
     }
+    newest.retain(|record| record.seq < next_seq);
     newest.iter().for_each(|record| print_one(context, record));
     loop {
         for record in read_from(dir, next_seq).map_err(|error| unreadable(&error))? {
             let record = record.map_err(|error| unreadable(&error))?;
             next_seq = record.seq + 1;
-            if filter.matches(&record) {
+            if matches(&wanted, &record) {
                 print_one(context, &record);
             }
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// How many records there are.
+fn size(dir: &Path) -> Result<u64, Failure> {
+    let mut size = 0;
+    for record in read(dir).map_err(|error| unreadable(&error))? {
+        size = record.map_err(|error| unreadable(&error))?.seq + 1;
+    }
+    Ok(size)
 }
 
 fn print(context: &Context<'_>, records: &[Record]) {
@@ -70,41 +72,26 @@ fn print_one(context: &Context<'_>, record: &Record) {
 }
 
 /// What `audit log` was asked for.
-struct Filter<'a> {
-    args: &'a LogArgs,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-}
-
-impl<'a> Filter<'a> {
-    fn new(args: &'a LogArgs) -> Result<Self, Failure> {
-        let time = |name: &str, text: &Option<String>| {
-            text.as_ref()
-                .map(|text| {
-                    text.parse::<Timestamp>().map_err(|error| Failure::field(name, error.to_string()))
-                })
-                .transpose()
+fn wanted(args: &LogArgs) -> Result<Wanted, Failure> {
+    // In the one form that records have.
+    let time = |name: &str, text: &Option<String>| {
+        let parse = |text: &String| {
+            text.parse::<Timestamp>()
+                .map(|time| time.to_string())
+                .map_err(|error| Failure::field(name, error.to_string()))
         };
-        Ok(Self { args, since: time("since", &args.since)?, until: time("until", &args.until)? })
-    }
-
-    fn matches(&self, record: &Record) -> bool {
-        let (args, event) = (self.args, record.event.as_str());
-        let same = |wanted: &Option<String>, found: Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| found.as_ref() == Some(wanted))
-        };
-        let is_event =
-            |wanted: &String| event == wanted || (wanted.ends_with('.') && event.starts_with(wanted));
-        let is_tool =
-            |wanted: &String| record.tool_id.as_ref().is_some_and(|id| id.as_str().contains(wanted));
-        args.event.as_ref().is_none_or(is_event)
-            && args.tool.as_ref().is_none_or(is_tool)
-            && same(&args.session, record.session.map(|id| id.to_string()))
-            && same(&args.proposal, record.proposal.map(|id| id.to_string()))
-            && same(&args.actor, Some(record.actor.to_string()))
-            && self.since.is_none_or(|since| record.time >= since)
-            && self.until.is_none_or(|until| record.time < until)
-    }
+        text.as_ref().map(parse).transpose()
+    };
+    Ok(Wanted {
+        event: args.event.clone(),
+        tool: args.tool.clone(),
+        session: args.session.clone(),
+        proposal: args.proposal.clone(),
+        actor: args.actor.clone(),
+        since: time("since", &args.since)?,
+        until: time("until", &args.until)?,
+        ..Wanted::default()
+    })
 }
 
 /// One record on one line.

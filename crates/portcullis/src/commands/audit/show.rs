@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use portcullis_audit::{Record, prove, read, read_from};
+use portcullis_audit::{Record, prove, read_from};
 use portcullis_core::ErrorCode;
+use portcullis_gateway::index::{Wanted, search};
 use serde_json::{Value, json};
 
 use super::unreadable;
@@ -15,7 +16,7 @@ use crate::operator::Request;
 use crate::output::visible;
 
 pub(super) async fn run(context: &Context<'_>, args: &ShowArgs, dir: &Path) -> Result<ExitCode, Failure> {
-    let record = find(dir, &args.record)?;
+    let record = find(dir, &args.record).await?;
     let mut document = json!({"record": record});
     if args.proof {
         let proof = prove(dir, record.seq).map_err(|error| unreadable(&error))?.ok_or_else(|| {
@@ -48,12 +49,14 @@ pub(super) async fn run(context: &Context<'_>, args: &ShowArgs, dir: &Path) -> R
 }
 
 /// The record with this number or id.
-pub(crate) fn find(dir: &Path, wanted: &str) -> Result<Record, Failure> {
+pub(crate) async fn find(dir: &Path, wanted: &str) -> Result<Record, Failure> {
     let missing = || Failure::new(ErrorCode::NotFound, format!("there is no record {wanted}"));
     let found = match wanted.parse::<u64>() {
         Ok(seq) => read_from(dir, seq).map_err(|error| unreadable(&error))?.next(),
-        Err(_) => (read(dir).map_err(|error| unreadable(&error))?)
-            .find(|record| record.as_ref().map_or(true, |record| record.id.to_string() == wanted)),
+        Err(_) => {
+            let by_id = Wanted { id: Some(wanted.to_owned()), ..Wanted::default() };
+            search(dir, &by_id, 1).await.map_err(|error| unreadable(&error))?.pop().map(Ok)
+        }
     };
     found.ok_or_else(missing)?.map_err(|error| unreadable(&error))
 }
