@@ -74,6 +74,17 @@ struct SealedKeys {
     /// Which KEK wrapped them: raised when keys are destroyed.
     generation: u64,
     keys: Vec<SealedKey>,
+    /// The key of the vault that operators keep credentials in, once there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vault: Option<SealedVaultKey>,
+}
+
+/// The vault's key outlives the data keys: it is wrapped anew with the rest, and never destroyed with one.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SealedVaultKey {
+    nonce: String,
+    wrapped: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,7 +109,7 @@ impl KeyRing {
                 problem: "is not a file of sealed keys",
             })?
         } else {
-            let sealed = SealedKeys { v: 1, generation: 1, keys: Vec::new() };
+            let sealed = SealedKeys { v: 1, generation: 1, keys: Vec::new(), vault: None };
             store(&path, &sealed)?;
             sealed
         };
@@ -149,7 +160,11 @@ impl KeyRing {
             plain.zeroize();
             kept.push(SealedKey { key: key.key, announced: key.announced, held: key.held, nonce, wrapped });
         }
-        let sealed = SealedKeys { v: 1, generation, keys: kept };
+        let vault = match &state.sealed.vault {
+            Some(sealed) => Some(self.wrap_vault(&kek, &self.unwrap_vault(&state.kek, sealed)?)),
+            None => None,
+        };
+        let sealed = SealedKeys { v: 1, generation, keys: kept, vault };
         store(&self.path, &sealed)?;
         (state.sealed, state.kek) = (sealed, kek);
         for current in &mut state.current {
@@ -205,6 +220,41 @@ impl KeyRing {
         self.unwrap(&state, state.sealed.keys.iter().find(|key| key.key == name)?)
     }
 
+    /// The key of the credential vault (SBX-55), made at the first call.
+    pub(crate) fn vault_key(&self) -> Result<Secret<[u8; 32]>, AuditError> {
+        let mut state = self.write();
+        if let Some(sealed) = &state.sealed.vault {
+            return self.unwrap_vault(&state.kek, sealed);
+        }
+        let key = Secret::random_key();
+        state.sealed.vault = Some(self.wrap_vault(&state.kek, &key));
+        if let Err(error) = store(&self.path, &state.sealed) {
+            state.sealed.vault = None;
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    fn wrap_vault(&self, kek: &XChaCha20Poly1305, key: &Secret<[u8; 32]>) -> SealedVaultKey {
+        let (nonce, wrapped) = wrap_key(kek, &self.vault_wrapping(), key.expose());
+        SealedVaultKey { nonce, wrapped }
+    }
+
+    fn unwrap_vault(
+        &self,
+        kek: &XChaCha20Poly1305,
+        sealed: &SealedVaultKey,
+    ) -> Result<Secret<[u8; 32]>, AuditError> {
+        let problem = "has a vault key that does not open";
+        unwrap_key(kek, &self.vault_wrapping(), &sealed.nonce, &sealed.wrapped)
+            .map(Secret::new)
+            .ok_or_else(|| AuditError::Keys { path: self.path.clone(), problem })
+    }
+
+    fn vault_wrapping(&self) -> Vec<u8> {
+        format!("portcullis vault key v1 {}", self.log).into_bytes()
+    }
+
     /// Remembers that every key is announced durably. Called when the log closes in order.
     pub(crate) fn mark_announced(&self) -> Result<(), AuditError> {
         let mut state = self.write();
@@ -232,17 +282,7 @@ impl KeyRing {
     }
 
     fn wrap(&self, kek: &XChaCha20Poly1305, name: KeyName, key: &[u8; 32]) -> (String, String) {
-        let nonce: [u8; 24] = rand::rng().random();
-        let mut wrapped = key.to_vec();
-        let tag = kek
-            .encrypt_inout_detached(
-                &XNonce::from(nonce),
-                &self.wrapping_of(name),
-                InOutBuf::from(&mut wrapped[..]),
-            )
-            .expect("thirty-two bytes are within the cipher's limit");
-        wrapped.extend_from_slice(&tag);
-        (to_hex(&nonce), to_hex(&wrapped))
+        wrap_key(kek, &self.wrapping_of(name), key)
     }
 
     fn unwrap(&self, state: &State, sealed: &SealedKey) -> Option<DataKey> {
@@ -253,17 +293,7 @@ impl KeyRing {
     }
 
     fn unwrap_plain(&self, kek: &XChaCha20Poly1305, sealed: &SealedKey) -> Option<[u8; 32]> {
-        let nonce: [u8; 24] = parse_hex(&sealed.nonce)?;
-        let wrapped: [u8; 48] = parse_hex(&sealed.wrapped)?;
-        let (mut key, tag) = (*wrapped.first_chunk::<32>()?, *wrapped.last_chunk::<16>()?);
-        kek.decrypt_inout_detached(
-            &XNonce::from(nonce),
-            &self.wrapping_of(sealed.key),
-            InOutBuf::from(&mut key[..]),
-            &Tag::from(tag),
-        )
-        .ok()?;
-        Some(key)
+        unwrap_key(kek, &self.wrapping_of(sealed.key), &sealed.nonce, &sealed.wrapped)
     }
 
     fn ready(&self, name: KeyName, key: &[u8; 32]) -> DataKey {
@@ -275,6 +305,26 @@ impl KeyRing {
     fn wrapping_of(&self, name: KeyName) -> Vec<u8> {
         format!("portcullis audit key v1 {} {name}", self.log).into_bytes()
     }
+}
+
+/// A key wrapped under another, bound to what it is for: its nonce, and itself with its tag.
+fn wrap_key(kek: &XChaCha20Poly1305, purpose: &[u8], key: &[u8; 32]) -> (String, String) {
+    let nonce: [u8; 24] = rand::rng().random();
+    let mut wrapped = key.to_vec();
+    let tag = kek
+        .encrypt_inout_detached(&XNonce::from(nonce), purpose, InOutBuf::from(&mut wrapped[..]))
+        .expect("thirty-two bytes are within the cipher's limit");
+    wrapped.extend_from_slice(&tag);
+    (to_hex(&nonce), to_hex(&wrapped))
+}
+
+fn unwrap_key(kek: &XChaCha20Poly1305, purpose: &[u8], nonce: &str, wrapped: &str) -> Option<[u8; 32]> {
+    let nonce: [u8; 24] = parse_hex(nonce)?;
+    let wrapped: [u8; 48] = parse_hex(wrapped)?;
+    let (mut key, tag) = (*wrapped.first_chunk::<32>()?, *wrapped.last_chunk::<16>()?);
+    let text = InOutBuf::from(&mut key[..]);
+    kek.decrypt_inout_detached(&XNonce::from(nonce), purpose, text, &Tag::from(tag)).ok()?;
+    Some(key)
 }
 
 fn store(path: &Path, sealed: &SealedKeys) -> Result<(), AuditError> {
@@ -393,6 +443,22 @@ mod tests {
         let next_day = Day::of(NOW.after(std::time::Duration::from_secs(86_400)));
         let key = ring.current(RetentionClass::Standard, next_day, |_| Ok(())).unwrap();
         assert_eq!(key.name.to_string(), "std-20270116-1");
+    }
+
+    #[test]
+    fn the_vault_s_key_outlives_restarts_and_the_destruction_of_others() {
+        // SBX-55: sealed under the KEK, which destroying a data key replaces.
+        let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
+        let first = ring(dir.path(), log).unwrap();
+        let key = first.vault_key().unwrap();
+        assert!(first.vault_key().unwrap() == key);
+        let doomed = first.current(RetentionClass::Standard, Day::of(NOW), |_| Ok(())).unwrap().name;
+        first.destroy(&[doomed]).unwrap();
+        assert!(first.vault_key().unwrap() == key);
+        drop(first);
+        assert!(ring(dir.path(), log).unwrap().vault_key().unwrap() == key);
+        let text = std::fs::read_to_string(dir.path().join("keys.sealed")).unwrap();
+        assert!(!text.contains(&to_hex(key.expose())));
     }
 
     #[test]

@@ -391,6 +391,11 @@ impl AuditLog {
         Ok(())
     }
 
+    /// The key of the credential vault (SBX-55): made when it is first asked for, sealed like the keys of evidence.
+    pub fn vault_key(&self) -> Result<portcullis_core::Secret<[u8; 32]>, AuditError> {
+        self.0.keys.vault_key()
+    }
+
     pub(crate) fn ring(&self) -> &KeyRing {
         &self.0.keys
     }

@@ -14,6 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::binding::Binding;
+use crate::broker::Delivery;
 use crate::capability;
 use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
@@ -55,6 +56,7 @@ pub struct AcceptedTool {
     subject: Subject,
     mirrored: Vec<Mirrored>,
     reach: Option<Arc<Reach>>,
+    deliveries: Arc<[Delivery]>,
 }
 
 /// What a call may reach beyond the server's own process (SBX-47).
@@ -76,6 +78,12 @@ impl Reach {
         let reaches = clause.side_effects.contains(&SideEffect::Network) && !scopes.is_empty();
         reaches.then(|| Arc::new(Self { scopes, bytes: clause.limits.max_egress_bytes }))
     }
+}
+
+/// The credentials of a tool, in the order of its scopes.
+fn deliveries(declaration: &Declaration, clause: &ToolClause) -> Arc<[Delivery]> {
+    let scopes = clause.scopes.iter().filter_map(|name| declaration.body.scopes.get(name));
+    scopes.filter(|scope| scope.kind == ScopeKind::Secret).filter_map(Delivery::of).collect()
 }
 
 /// Whether the kernel holds the tool to its scopes (GOV-1405): its process is one of ours, and has exactly what the tool
@@ -361,12 +369,18 @@ impl AcceptedTool {
             subject,
             mirrored: mirrored::read(&clause.parameters)?,
             reach: Reach::of(declaration, clause),
+            deliveries: deliveries(declaration, clause),
         }))
     }
 
     /// What a call of it may reach over the network; nothing for most.
     pub fn reach(&self) -> Option<&Arc<Reach>> {
         self.reach.as_ref()
+    }
+
+    /// The credentials that a call of it is given, and how (SBX-52).
+    pub fn deliveries(&self) -> &Arc<[Delivery]> {
+        &self.deliveries
     }
 
     /// The arguments that go into headers too.

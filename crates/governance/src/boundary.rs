@@ -20,6 +20,7 @@ use portcullis_gauntlet::{Raw, RawResult};
 use serde_json::json;
 
 use crate::accepted::Reach;
+use crate::broker::Delivery;
 use crate::declaration::SideEffect;
 use crate::notes::{Came, Intent, OfPermit};
 use crate::permit::{Mint, Permit, PermitKey};
@@ -179,6 +180,7 @@ struct Facts {
     idempotent: bool,
     fingerprint: Fingerprint,
     reach: Option<Arc<Reach>>,
+    deliveries: Arc<[Delivery]>,
 }
 
 /// Proof that the intent is durable. Made only from a resolved commit (AUD-22).
@@ -218,6 +220,11 @@ impl ValidatedPermit {
         self.facts.reach.as_deref()
     }
 
+    /// The credentials that the call is given, and how (SBX-52).
+    pub fn credentials(&self) -> &[Delivery] {
+        &self.facts.deliveries
+    }
+
     /// Spends the permit: whatever came of it, sealed until it is recorded.
     pub fn seal(self, outcome: Outcome) -> SealedResponse {
         failpoint::pass("upstream.after_transmit");
@@ -242,7 +249,9 @@ pub enum Outcome {
     /// The server left its scopes while it worked on the call (MP-FH-008). What it answered, if it did, is evidence and
     /// nothing else.
     Escaped {
-        /// The raw JSON of its answer.
+        /// How (SBX-60): `egress`, `secret_echo` and so on.
+        violation: &'static str,
+        /// The raw JSON of its answer, without credentials.
         answer: Option<Bytes>,
     },
     /// No answer.
@@ -401,6 +410,7 @@ impl Boundary {
             class: retention(&request),
             fingerprint: request.fingerprint(),
             reach: tool.reach().cloned(),
+            deliveries: Arc::clone(tool.deliveries()),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
         };
         // The trail takes the note below while it lends the steps above.
@@ -541,9 +551,10 @@ impl Boundary {
             Outcome::Result(raw) => result("result", Some(raw.len()), Some(raw.clone())),
             Outcome::RpcError(raw) => result("rpc_error", Some(raw.len()), Some(raw.clone())),
             Outcome::TooLarge { bytes, prefix } => result("too_large", Some(*bytes), Some(prefix.clone())),
-            Outcome::Escaped { answer } => {
+            Outcome::Escaped { violation, answer } => {
                 result("scope_violation", answer.as_ref().map(Bytes::len), answer.clone());
-                trail.note(EventName::ExecutionWithheld, json!({"violation": "scope_violation"}));
+                let data = json!({"kind": violation, "violation": "scope_violation"});
+                trail.note(EventName::ExecutionWithheld, data);
             }
             Outcome::Failed(TransmitFailure::Timeout) => {
                 result("timeout", None, None);

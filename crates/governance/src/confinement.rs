@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use portcullis_core::Sha256Digest;
 use portcullis_core::canon::to_jcs;
-use portcullis_sandbox::{Access as Allowed, EgressScope, FsScope, Profile, Tls as Spoken};
+use portcullis_sandbox::{
+    Access as Allowed, EgressScope, FsScope, Profile, SecretScope, Tls as Spoken, Via as Travels,
+};
 
-use crate::declaration::{Access, Declaration, Scope, ScopeKind, Tls};
+use crate::broker::Delivery;
+use crate::declaration::{Access, Declaration, Scope, ScopeKind, Tls, Via};
 use crate::endpoint::Pin;
 use crate::record::Process;
 
@@ -49,11 +52,7 @@ pub fn derive(declaration: &Declaration, process: &Process, pins: &[Pin]) -> Res
             ScopeKind::Fs => folder(scope).into_iter().for_each(|folder| add(&mut profile.fs, folder)),
             ScopeKind::Exec => profile.exec.extend(scope.path.as_ref().map(PathBuf::from)),
             ScopeKind::Egress => profile.egress.push(destination(name.as_str(), scope).map_err(refuse)?),
-            ScopeKind::Secret => {
-                return Err(refuse(
-                    "a server that is started here is given no credentials yet; run it elsewhere and register its URL",
-                ));
-            }
+            ScopeKind::Secret => profile.secrets.push(credential(scope).map_err(refuse)?),
             // A place in another system, reached through the server; the cage has nothing to do with it.
             ScopeKind::Remote => {}
         }
@@ -84,6 +83,20 @@ fn destination(name: &str, scope: &Scope) -> Result<EgressScope, &'static str> {
         },
         addrs: addrs.collect::<Result<_, _>>().map_err(|_| "addrs must be addresses")?,
     })
+}
+
+/// A credential that a server needs.
+fn credential(scope: &Scope) -> Result<SecretScope, &'static str> {
+    let delivery = Delivery::of(scope).ok_or("a credential class, a way and a name are needed")?;
+    let via = match delivery.via {
+        Via::Proxy => Travels::Proxy,
+        Via::Header => return Err("a process has no headers; use proxy"),
+        Via::Fd | Via::Env => {
+            return Err("a process that serves all calls is given no credentials itself; use proxy");
+        }
+    };
+    let Delivery { class, name, toward, format, within, .. } = delivery;
+    Ok(SecretScope { class: class.into(), via, name, toward, format, within })
 }
 
 /// Tells programs that know proxies where theirs is (SBX-45). Those that do not, find declared hosts under their names.

@@ -20,6 +20,7 @@
 //! | [`approval`] | what operators decided, and what is left of it |
 //! | [`permit`] | permission to transmit one exact request once |
 //! | [`boundary`] | the eight checks between a permit and the wire |
+//! | [`broker`] | which call is given which credential, and for how long |
 //! | [`trust`] | who has earned to be asked about less often |
 //! | [`registry`] | all of it as one immutable snapshot |
 //!
@@ -39,6 +40,7 @@ pub mod accepted;
 pub mod approval;
 pub mod binding;
 pub mod boundary;
+pub mod broker;
 mod capability;
 pub mod confinement;
 pub mod declaration;

@@ -104,6 +104,9 @@ pub(crate) enum Command {
     /// Give agents keys with which they prove who they are
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Keep credentials for calls: given in, lent to permitted calls, never shown
+    #[command(subcommand)]
+    Secret(SecretCommand),
     /// Take over the servers that an agent reaches today: look at each, draft its declaration, register it
     Import(ImportArgs),
     /// Write this gateway into an agent's own configuration, or take it out again
@@ -984,6 +987,46 @@ pub(crate) struct LogArgs {
     /// An audit folder [default: that of the home folder]
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretCommand {
+    /// Keep a credential; its value is read from the terminal, or from a file descriptor
+    #[command(
+        after_help = "Example:\n  portcullis secret set github --class issues.read --fd 3 3< token.txt\n\nTools whose declared \
+credentials list the class are lent the value, each for the time of one call. No command prints it."
+    )]
+    Set {
+        /// Its name
+        name: String,
+        /// What it is good for, as declarations say it
+        #[arg(long, value_name = "CLASS")]
+        class: String,
+        /// What kind of thing it is
+        #[arg(long, value_name = "KIND", default_value = "static")]
+        kind: String,
+        /// Read the value from this file descriptor
+        #[arg(long, value_name = "N")]
+        fd: Option<i32>,
+    },
+    /// List credentials, without their values
+    List,
+    /// Change the value of a credential; calls that have the old one lose it
+    Rotate {
+        /// Its name
+        name: String,
+        /// Read the value from this file descriptor
+        #[arg(long, value_name = "N")]
+        fd: Option<i32>,
+    },
+    /// Forget a credential
+    Rm {
+        /// Its name
+        name: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -21,6 +21,17 @@ impl Passphrase {
     pub(crate) fn secret(&self) -> Secret<String> {
         Secret::new(self.0.clone())
     }
+
+    /// The same as bytes, for who takes them into custody.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.0.as_bytes().to_vec()
+    }
+}
+
+impl Drop for Passphrase {
+    fn drop(&mut self) {
+        zeroize::Zeroize::zeroize(&mut self.0);
+    }
 }
 
 impl std::fmt::Debug for Passphrase {
@@ -38,7 +49,7 @@ pub(crate) struct Credential {
 
 impl Credential {
     pub(crate) fn into_parts(self) -> (String, Secret<String>) {
-        (self.name, Secret::new(self.passphrase.0))
+        (self.name, self.passphrase.secret())
     }
 }
 
@@ -88,6 +99,24 @@ pub(crate) fn new_passphrase(fd: Option<i32>) -> Result<Passphrase, Failure> {
     } else {
         Err(Failure::field("passphrase", "the two are not the same"))
     }
+}
+
+/// The value of a credential: from a file descriptor as it is, or once from the terminal.
+pub(crate) fn new_credential(fd: Option<i32>) -> Result<Passphrase, Failure> {
+    let Some(fd) = fd else {
+        let missing = || Failure::field("fd", "no terminal to ask for the value; give --fd N");
+        return ask("Value: ")?.ok_or_else(missing);
+    };
+    let unreadable =
+        |error: std::io::Error| Failure::field("fd", format!("file descriptor {fd} cannot be read: {error}"));
+    let file = std::fs::File::open(format!("/dev/fd/{fd}")).map_err(unreadable)?;
+    let mut value = Passphrase(String::new());
+    // One more than is kept, so that what is too long is refused and not cut.
+    file.take((64 << 10) + 1).read_to_string(&mut value.0).map_err(unreadable)?;
+    // Files and `echo` end in a line that is no part of the value.
+    let length = value.0.trim_end_matches(['\r', '\n']).len();
+    value.0.truncate(length);
+    Ok(value)
 }
 
 /// The first line of an inherited file descriptor.

@@ -78,6 +78,10 @@ pub(crate) enum Request {
     AdminMcp { message: String, passthrough: bool },
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
+    SecretSet { name: String, class: String, kind: String, value: Passphrase },
+    SecretList,
+    SecretRotate { name: String, value: Passphrase },
+    SecretRemove { name: String, reason: String },
     ArtifactList,
     ArtifactView { handle: String, selector: Value },
     KeyRevoke { agent: String, reason: String },
@@ -116,6 +120,7 @@ impl Request {
                 | Request::PolicyShow { .. }
                 | Request::PolicyExplain { .. }
                 | Request::KeyList
+                | Request::SecretList
                 | Request::AuditKeys
         )
     }
@@ -417,6 +422,18 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             // To the operator, once, over a socket that only the gateway's user can open.
             created["token"] = json!(token.expose());
             created
+        }
+        Request::SecretSet { name, class, kind, value } => {
+            let kind = kind.parse().map_err(|error: String| Failure::field("kind", error))?;
+            json!(control.set_secret(operator, name, class, kind, value.bytes()).await?)
+        }
+        Request::SecretList => json!(control.secrets()),
+        Request::SecretRotate { name, value } => {
+            json!(control.rotate_secret(operator, name, value.bytes()).await?)
+        }
+        Request::SecretRemove { name, reason } => {
+            control.remove_secret(operator, name, reason).await?;
+            json!({"name": name, "state": "removed"})
         }
         Request::OperatorTokenList => json!(control.operator_tokens()),
         Request::OperatorTokenRevoke { name, reason } => {

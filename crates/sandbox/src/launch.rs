@@ -1,5 +1,6 @@
 //! The gateway's side of a launch: start ourselves in the hidden mode, look at the report, let go.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, UdpSocket};
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::broker::StandIns;
 use crate::cgroup::Cgroup;
 use crate::doors;
 use crate::egress::Doors;
@@ -74,6 +76,10 @@ pub struct Layers {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) profile: Profile,
+    /// What is added to the profile's environment: made for this one process, and no part of what was declared.
+    pub(crate) variables: BTreeMap<String, String>,
+    /// The certificate of an authority that this process trusts besides the system's.
+    pub(crate) authority: Option<String>,
     pub(crate) canaries: Canaries,
 }
 
@@ -165,7 +171,13 @@ impl Handshake {
         drop(theirs);
         let baits = Baits::set()?;
         let cgroup = Cgroup::around(pid, &profile.limits);
-        let order = Order { profile, canaries: baits.canaries.clone() };
+        let stand_ins = StandIns::of(&profile)?;
+        let order = Order {
+            profile,
+            variables: stand_ins.variables(),
+            authority: stand_ins.certificate(),
+            canaries: baits.canaries.clone(),
+        };
         let mut line = serde_json::to_vec(&order).map_err(io::Error::other)?;
         line.push(b'\n');
         (&ours).write_all(&line)?;
@@ -180,7 +192,7 @@ impl Handshake {
             let detail = format!("the confined process reached {reached} of ours");
             return Err(LaunchError::Facility { facility: "netns".into(), detail });
         }
-        let doors = Doors::new(profile, doors)?;
+        let doors = Doors::new(profile, doors, stand_ins)?;
         (&ours).write_all(b"go\n")?;
         Ok(Confined { layers, cgroup, doors })
     }

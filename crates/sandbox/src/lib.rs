@@ -21,6 +21,7 @@
 //! | `cgroup` | memory and processes, where the machine lets us |
 //! | `doors` | the ways out: listeners inside, handed to the gateway |
 //! | [`egress`] | what passes through them: the gateway's side |
+//! | [`broker`] | credentials on their last hop: values, placeholders, values that come back |
 //! | [`doctor`] | what this machine can do, and what to change |
 //!
 //! # Invariants
@@ -32,8 +33,9 @@
 //!
 //! # Not here
 //! Which scopes a server has and which calls are permitted (that is `governance`), and how it is talked to (that is
-//! `upstream`). Credentials: not yet.
+//! `upstream`), and who may have which credential (`governance` again).
 
+pub mod broker;
 mod calls;
 mod cgroup;
 pub mod doctor;
@@ -48,6 +50,6 @@ mod trial;
 mod view;
 
 pub use cgroup::Cgroup;
-pub use egress::{Doors, Gate, Observed, Pass};
+pub use egress::{Doors, Gate, Loan, Observed, Pass};
 pub use launch::{Caged, Confined, Handshake, LaunchError, Launcher, Layers};
-pub use profile::{Access, EgressScope, FsScope, Limits, Profile, Tls};
+pub use profile::{Access, EgressScope, FsScope, Limits, Profile, SecretScope, Tls, Via};

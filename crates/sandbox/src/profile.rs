@@ -33,6 +33,9 @@ pub struct Profile {
     /// Hosts and addresses that it asks for in vain, and that nobody minds (SBX-49).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expected_denials: Vec<String>,
+    /// Credentials that stand-ins of are in its environment, or that it is given for the time of a call (SBX-52).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<SecretScope>,
     /// How much it may use.
     pub limits: Limits,
 }
@@ -52,6 +55,39 @@ pub struct EgressScope {
     /// Addresses it may have besides global ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addrs: Vec<IpAddr>,
+}
+
+/// A credential that a program needs, and how it gets to use it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretScope {
+    /// What it is good for.
+    pub class: String,
+    /// How it travels.
+    pub via: Via,
+    /// The variable, or the file.
+    pub name: String,
+    /// The scope of the host it may travel to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toward: Option<String>,
+    /// What its placeholder looks like.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// Where in a request the placeholder is replaced: `header`, `query`, `body`.
+    #[serde(default, rename = "in", skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<String>,
+}
+
+/// How a credential reaches the one who needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Via {
+    /// It never reaches the program: the gate puts it into requests.
+    Proxy,
+    /// In a file that is empty but during a call.
+    Fd,
+    /// In the environment of a process that serves one call.
+    Env,
 }
 
 /// What must be spoken to a host.
@@ -121,6 +157,7 @@ impl Profile {
             egress: Vec::new(),
             background_egress: false,
             expected_denials: Vec::new(),
+            secrets: Vec::new(),
             limits: Limits::default(),
         }
     }

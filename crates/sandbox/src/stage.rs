@@ -4,6 +4,7 @@
 //! stays to reap whatever the program leaves behind; when it ends, the kernel ends everything in there. The third
 //! gives up what is left of its rights, tests itself, waits for the word, and becomes the program.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::{FromRawFd as _, RawFd};
@@ -122,7 +123,7 @@ fn first(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
 /// Process 1: makes the view and stays.
 fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, Failure> {
     privileges::die_with_parent().within("launcher", "parent death signal")?;
-    View::build(&order.profile, &sources)?;
+    View::build(&order.profile, &sources, order.authority.as_deref())?;
     drop(sources);
     privileges::raise_loopback().within("netns", "loopback")?;
     doors::open(&order.profile, control)?;
@@ -155,15 +156,15 @@ fn third(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
     if word != "go\n" {
         return Ok(FAILED);
     }
-    become_program(profile)
+    become_program(profile, &order.variables)
 }
 
-fn become_program(profile: &Profile) -> Result<i32, Failure> {
+fn become_program(profile: &Profile, more: &BTreeMap<String, String>) -> Result<i32, Failure> {
     privileges::forget_signals();
     let mut command = Command::new(&profile.command);
     // Everything else is closed on execution.
     privileges::close_all_but_three();
-    let error = command.args(&profile.args).env_clear().envs(&profile.env).exec();
+    let error = command.args(&profile.args).env_clear().envs(&profile.env).envs(more).exec();
     // The report has been given; this is the program's own failure to start.
     let _ = writeln!(std::io::stderr(), "{}: {error}", profile.command.display());
     Ok(126)

@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
+use crate::broker::{OWN_BUNDLE, WHOLE_BUNDLE};
 use crate::doors;
 use crate::profile::{Access, Profile};
 use crate::rules;
@@ -127,11 +128,16 @@ fn resolve(path: &Path) -> Result<OwnedFd, Failure> {
 /// The view, being made.
 pub(crate) struct View<'a> {
     profile: &'a Profile,
+    authority: Option<&'a str>,
 }
 
 impl View<'_> {
-    pub(crate) fn build(profile: &Profile, sources: &Sources) -> Result<(), Failure> {
-        let view = View { profile };
+    pub(crate) fn build(
+        profile: &Profile,
+        sources: &Sources,
+        authority: Option<&str>,
+    ) -> Result<(), Failure> {
+        let view = View { profile, authority };
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
             .within("mountns", "private mounts")?;
@@ -162,7 +168,7 @@ impl View<'_> {
             symlink(target, inside(path)).within("view", path.display())?;
         }
         directory(Path::new("etc"))?;
-        etc.write(&hosts(self.profile)).within("view", "/etc")?;
+        etc.write(&hosts(self.profile), self.authority).within("view", "/etc")?;
         directory(Path::new("dev"))?;
         directory(Path::new("dev/shm"))?;
         directory(Path::new("proc"))?;
@@ -260,15 +266,23 @@ impl Etc {
         }
     }
 
-    fn write(&self, hosts: &str) -> std::io::Result<()> {
+    fn write(&self, hosts: &str, authority: Option<&str>) -> std::io::Result<()> {
         fs::write("etc/passwd", "sandbox:x:1000:1000:sandbox:/tmp/home:/\n")?;
         fs::write("etc/group", "sandbox:x:1000:\n")?;
         fs::write("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")?;
         fs::write("etc/hosts", hosts)?;
         fs::write("etc/resolv.conf", "nameserver 127.0.0.1\n")?;
-        if let Some(certificates) = &self.certificates {
+        let mut certificates = self.certificates.clone().unwrap_or_default();
+        if let Some(authority) = authority {
+            certificates.extend_from_slice(b"\n");
+            certificates.extend_from_slice(authority.as_bytes());
+        }
+        if !certificates.is_empty() {
             fs::create_dir_all("etc/ssl/certs")?;
-            fs::write("etc/ssl/certs/ca-certificates.crt", certificates)?;
+            fs::write(inside(Path::new(WHOLE_BUNDLE)), certificates)?;
+        }
+        if let Some(authority) = authority {
+            fs::write(inside(Path::new(OWN_BUNDLE)), authority)?;
         }
         if let Some(cache) = &self.loader_cache {
             fs::write("etc/ld.so.cache", cache)?;

@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use portcullis_core::jsonrpc::{self, Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
 use serde_json::value::RawValue;
@@ -24,15 +25,29 @@ const QUEUE: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Desk {
     pub(crate) pending: Pending,
-    outbox: mpsc::Sender<Bytes>,
+    outbox: mpsc::Sender<Outgoing>,
     pub(crate) events: Events,
     /// A request that stays open and whose answer, if it ever comes, only says that it is over.
     subscription: OnceLock<u64>,
 }
 
+/// A message on its way to the server.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: Bytes,
+    /// Credentials, for carriers that have headers.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl<B: Into<Bytes>> From<B> for Outgoing {
+    fn from(bytes: B) -> Self {
+        Self { bytes: bytes.into(), headers: Vec::new() }
+    }
+}
+
 impl Desk {
     /// A table, and what is to be written to the server.
-    pub(crate) fn new(events: Events) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
+    pub(crate) fn new(events: Events) -> (Arc<Self>, mpsc::Receiver<Outgoing>) {
         let (outbox, frames) = mpsc::channel(QUEUE);
         let desk = Self { pending: Pending::default(), outbox, events, subscription: OnceLock::new() };
         (Arc::new(desk), frames)
@@ -41,14 +56,15 @@ impl Desk {
     /// Sends a request and waits for its answer. Whoever stops waiting, by time, by cancellation or by dropping
     /// this future, is taken off the table, and the server is told.
     pub(crate) async fn exchange(&self, exchange: Exchange<'_>, mut cancel: CancellationSignal) -> Outcome {
-        let Exchange { id, bytes, method, timeout, max_response_bytes, attendant, .. } = exchange;
+        let Exchange { id, bytes, method, timeout, max_response_bytes, attendant, headers, .. } = exchange;
         let answer = match self.pending.register(id, max_response_bytes, attendant.cloned()) {
             Ok(answer) => answer,
             Err(reason) => return unavailable(reason, false),
         };
         // The one request that may not be cancelled opens the session.
         let mut waiting = StillWaiting { desk: self, id, tell: method != "initialize" };
-        if self.outbox.try_send(bytes.clone()).is_err() {
+        let outgoing = Outgoing { bytes: bytes.clone(), headers: headers.to_vec() };
+        if self.outbox.try_send(outgoing).is_err() {
             waiting.tell = false;
             return unavailable("the server does not read its input".into(), false);
         }
@@ -61,7 +77,7 @@ impl Desk {
     }
 
     pub(crate) fn notify(&self, bytes: Bytes) {
-        let _ = self.outbox.try_send(bytes);
+        let _ = self.outbox.try_send(bytes.into());
     }
 
     /// Sends the one request that is not waited for.
@@ -177,7 +193,7 @@ struct StillWaiting<'d> {
 impl Drop for StillWaiting<'_> {
     fn drop(&mut self) {
         if self.desk.pending.abandon(self.id) && self.tell {
-            let _ = self.desk.outbox.try_send(Frames::cancelled(self.id));
+            let _ = self.desk.outbox.try_send(Frames::cancelled(self.id).into());
         }
     }
 }

@@ -220,6 +220,7 @@ impl Probe<'_> {
             timeout,
             max_response_bytes: MESSAGE_LIMIT,
             attendant: None,
+            headers: &[],
         };
         let (_canceller, never) = CancellationSignal::pair();
         let answer = link.exchange(exchange, never).await;

@@ -252,6 +252,9 @@ impl Inner {
         if let Some(version) = manner.version {
             headers.insert(VERSION, version);
         }
+        for (name, value) in exchange.iter().flat_map(|exchange| exchange.headers) {
+            headers.insert(name.clone(), value.clone());
+        }
         if let (Some(Era::Modern), Some(exchange)) = (manner.era, exchange) {
             if let Ok(method) = HeaderValue::from_str(exchange.method) {
                 headers.insert(METHOD, method);

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Outgoing};
 use crate::endpoint::Remote;
 use crate::event::{Events, UpstreamEvent};
 use crate::link::MESSAGE_LIMIT;
@@ -141,9 +141,11 @@ async fn read(mut stream: Stream, desk: Arc<Desk>) {
     desk.events.emit(UpstreamEvent::Exited { reason: reason.into() });
 }
 
-async fn write(pool: Arc<Pool>, address: Url, mut frames: mpsc::Receiver<Bytes>, desk: Arc<Desk>) {
+async fn write(pool: Arc<Pool>, address: Url, mut frames: mpsc::Receiver<Outgoing>, desk: Arc<Desk>) {
     while let Some(frame) = frames.recv().await {
-        let reason = match pool.send(request(Method::POST, &address, frame)).await {
+        let mut posted = request(Method::POST, &address, frame.bytes);
+        posted.headers_mut().extend(frame.headers);
+        let reason = match pool.send(posted).await {
             Ok((wire, response)) if response.status().is_success() => {
                 pool.acknowledge(wire, response).await;
                 continue;

@@ -21,6 +21,7 @@
 //! | `legacy_sse` | HTTP of the first revision: a stream to hear on, an address to post to |
 //! | `pool`, `tls` | connections of HTTP/1.1 and 2, to this machine in the clear, to others in private |
 //! | [`records`] | the built-in adapter for records servers, a server in this process |
+//! | `lending` | credentials, for the time of one call; and looking for them in what comes back |
 //! | [`event`] | what a server does unasked |
 //! | [`web`] | documents that are not MCP: keys of issuers, metadata |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
@@ -49,6 +50,7 @@ mod greeting;
 mod http;
 mod last_words;
 mod legacy_sse;
+mod lending;
 mod link;
 pub mod live;
 mod pending;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
 
 use portcullis_sandbox::Gate;
@@ -35,10 +36,16 @@ pub(crate) struct Exchange<'a> {
     pub(crate) timeout: Duration,
     pub(crate) max_response_bytes: usize,
     pub(crate) attendant: Option<&'a Arc<dyn Beside>>,
+    /// Credentials, where there are headers. They are no part of the frame, and so of no evidence (SBX-52).
+    pub(crate) headers: &'a [(HeaderName, HeaderValue)],
 }
 
 impl<'a> Exchange<'a> {
-    pub(crate) fn of(permit: &'a ValidatedPermit, attendant: Option<&'a Arc<dyn Beside>>) -> Self {
+    pub(crate) fn of(
+        permit: &'a ValidatedPermit,
+        attendant: Option<&'a Arc<dyn Beside>>,
+        headers: &'a [(HeaderName, HeaderValue)],
+    ) -> Self {
         let frame = permit.frame();
         Self {
             id: frame.id,
@@ -49,6 +56,7 @@ impl<'a> Exchange<'a> {
             timeout: permit.timeout(),
             max_response_bytes: permit.max_response_bytes(),
             attendant,
+            headers,
         }
     }
 }

@@ -8,14 +8,16 @@ use portcullis_governance::boundary::{
     CancellationSignal, Outcome, ProbeAuthority, ReadyChannel, SealedResponse, Transmit, TransmitFailure,
     ValidatedPermit, WireCall, WireFrame,
 };
-use portcullis_sandbox::Gate;
+use portcullis_governance::declaration::Via;
+use portcullis_sandbox::{Gate, Loan};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::beside::{Beside, Wants};
-use crate::event::Events;
+use crate::event::{Events, UpstreamEvent};
 use crate::frame::{Frames, fresh_id};
 use crate::greeting::Probe;
+use crate::lending::{Lent, OnLoan};
 use crate::link::{Answer, Exchange, Link};
 use crate::snapshot;
 use crate::{Era, Greeting, Settings, Snapshot, UpstreamError};
@@ -33,6 +35,9 @@ pub struct Live {
     settings: Settings,
     events: Events,
     renewal: Mutex<()>,
+    on_loan: OnLoan,
+    /// One call with a placeholder at a time: nothing in a request says which call it is of.
+    placeholders: Mutex<()>,
 }
 
 impl Live {
@@ -55,6 +60,8 @@ impl Live {
             settings,
             events,
             renewal: Mutex::default(),
+            on_loan: OnLoan::default(),
+            placeholders: Mutex::default(),
         }
     }
 
@@ -175,13 +182,13 @@ fn outcome(answer: Answer) -> Outcome {
     }
 }
 
-fn escaped(outcome: Outcome) -> Outcome {
+fn escaped(violation: &'static str, outcome: Outcome) -> Outcome {
     let answer = match outcome {
         Outcome::Result(raw) | Outcome::RpcError(raw) | Outcome::TooLarge { prefix: raw, .. } => Some(raw),
-        Outcome::Escaped { answer } => answer,
+        Outcome::Escaped { answer, .. } => answer,
         Outcome::Failed(_) => None,
     };
-    Outcome::Escaped { answer }
+    Outcome::Escaped { violation, answer }
 }
 
 fn unavailable(reason: String) -> Outcome {
@@ -213,12 +220,36 @@ impl Live {
             let reach = permit.reach()?;
             Some(gate.admit(permit.permit_id().to_string(), reach.scopes.clone(), reach.bytes))
         });
-        let outcome = self.exchange(Exchange::of(&permit, attendant), permit.idempotent(), cancel).await;
-        match outcome {
-            // Whatever it answered: it is not believed any more (SBX-60).
-            outcome if gate.is_some_and(Gate::escaped) => permit.seal(escaped(outcome)),
-            outcome => permit.seal(outcome),
+        let substituted = permit.credentials().iter().any(|delivery| delivery.via == Via::Proxy);
+        let _turn = if substituted { Some(self.placeholders.lock().await) } else { None };
+        let lent = Lent::to(&permit, self.settings.broker.as_ref());
+        let (lent, headers) = match lent.and_then(|lent| lent.headers().map(|headers| (lent, headers))) {
+            Ok(lent) => lent,
+            Err(denied) => {
+                let reason = denied.to_string();
+                return permit.seal(Outcome::Failed(TransmitFailure::Unavailable { reason, sent: false }));
+            }
+        };
+        let loans: Vec<Loan> = gate.map(|gate| lent.through(gate)).unwrap_or_default();
+        let listening = self.on_loan.listen(&lent, attendant);
+        let beside = listening.clone().map(|listening| listening as Arc<dyn Beside>);
+        let exchange = Exchange::of(&permit, beside.as_ref().or(attendant), &headers);
+        let mut outcome = self.exchange(exchange, permit.idempotent(), cancel).await;
+        let mut echoed = false;
+        if let Some(listening) = listening {
+            (outcome, echoed) = listening.finish(outcome);
         }
+        drop((loans, lent));
+        // Whatever it answered: it is not believed any more (SBX-60).
+        if echoed {
+            let reason = "it gave a credential back that was lent to a call".into();
+            self.events.emit(UpstreamEvent::Escaped { reason });
+            return permit.seal(escaped("secret_echo", outcome));
+        }
+        if let Some(violation) = gate.and_then(Gate::escaped) {
+            return permit.seal(escaped(violation, outcome));
+        }
+        permit.seal(outcome)
     }
 }
 

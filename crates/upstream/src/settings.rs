@@ -22,6 +22,8 @@ pub struct Settings {
     pub list_timeout: Duration,
     /// Certificate authorities besides the machine's own, in PEM form.
     pub authorities: Option<std::path::PathBuf>,
+    /// Who lends credentials to calls that were permitted; nobody where there is none.
+    pub broker: Option<std::sync::Arc<portcullis_governance::broker::Broker>>,
     /// Addresses of hosts that are not asked of the machine's resolver, for processes that may talk to them.
     pub hosts: BTreeMap<String, Vec<IpAddr>>,
     /// How long opening a TCP connection may take.
@@ -58,6 +60,7 @@ impl Default for Settings {
             handshake_timeout: Duration::from_secs(30),
             list_timeout: Duration::from_secs(30),
             authorities: None,
+            broker: None,
             hosts: BTreeMap::new(),
             connect_timeout: Duration::from_secs(5),
             settle_quiet: Duration::from_millis(200),

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use portcullis_sandbox::{Doors, Gate, Layers, Observed};
 use rustix::process::Pid;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::desk::Desk;
+use crate::desk::{Desk, Outgoing};
 use crate::event::{Events, UpstreamEvent};
 use crate::greeting::Probe;
 use crate::last_words::LastWords;
@@ -117,13 +117,18 @@ fn guard(
     let (server, authority, events) = (probe.server.clone(), Arc::clone(probe.authority), events.clone());
     let told = move |what: Observed| {
         authority.observed(&server, &what);
-        if let Observed::Denied { target, port, reason, violation: true, .. } = &what {
+        if let Observed::Denied { target, port, reason, violation: Some(_), .. } = &what {
             closing.send_replace(true);
             let reason = format!("it tried to reach {target}:{port}: {reason}");
             events.emit(UpstreamEvent::Escaped { reason });
         }
     };
-    let gate = Gate::open(doors, probe.settings.hosts.clone(), Box::new(told));
+    let outward = if doors.substitutes() {
+        Some(crate::tls::private_http(probe.settings.authorities.as_deref())?)
+    } else {
+        None
+    };
+    let gate = Gate::open(doors, probe.settings.hosts.clone(), outward, Box::new(told));
     gate.map(Some).map_err(|error| UpstreamError::unavailable(format!("no gate for the server: {error}")))
 }
 
@@ -139,7 +144,11 @@ async fn told(close: &mut watch::Receiver<bool>) {
 }
 
 /// Writes frames until told to stop; then the child's input closes.
-async fn write(mut stdin: ChildStdin, mut frames: mpsc::Receiver<Bytes>, mut close: watch::Receiver<bool>) {
+async fn write(
+    mut stdin: ChildStdin,
+    mut frames: mpsc::Receiver<Outgoing>,
+    mut close: watch::Receiver<bool>,
+) {
     let mut batch = Vec::with_capacity(BATCH);
     let mut text = Vec::new();
     loop {
@@ -149,7 +158,7 @@ async fn write(mut stdin: ChildStdin, mut frames: mpsc::Receiver<Bytes>, mut clo
         }
         text.clear();
         for frame in batch.drain(..) {
-            text.extend_from_slice(&frame);
+            text.extend_from_slice(&frame.bytes);
             text.push(b'\n');
         }
         // A child that stops reading must not keep us from closing.

@@ -38,6 +38,13 @@ pub(crate) fn client_config(
     Ok(Arc::new(config))
 }
 
+/// The same for conversations of a confined process that credentials are put into: HTTP/1.1 is all that is spoken there.
+pub(crate) fn private_http(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, UpstreamError> {
+    let mut config = ClientConfig::clone(&*client_config(None, authorities)?);
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
 fn read_authorities(file: &Path) -> Result<Vec<CertificateDer<'static>>, UpstreamError> {
     let unreadable =
         || UpstreamError::unavailable(format!("{} holds no certificates in PEM form", file.display()));

@@ -1,8 +1,11 @@
 //! A program that tries what no confined program may do (the fixture of the sandbox's test matrix).
 //!
 //! `evil ACT [ARGUMENT]…` tries the act and prints one line of JSON: whether it worked, the error's number if not, and
-//! what it saw. It shares no code with the sandbox.
+//! what it saw. `evil serve` is an MCP server whose tools do the same on demand. It shares no code with the sandbox.
 #![allow(clippy::print_stdout, reason = "this is what it is for")]
+
+mod https;
+mod serve;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -17,14 +20,20 @@ use serde_json::json;
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let outcome = attempt(&arguments);
-    let line = match outcome {
+    if arguments == ["serve"] {
+        return serve::run();
+    }
+    println!("{}", told(&arguments));
+}
+
+/// What came of an act.
+fn told(arguments: &[&str]) -> serde_json::Value {
+    match attempt(arguments) {
         Ok(seen) => json!({"act": arguments.first(), "worked": true, "seen": seen}),
         Err(error) => {
             json!({"act": arguments.first(), "worked": false, "errno": error.raw_os_error(), "said": error.to_string()})
         }
-    };
-    println!("{line}");
+    }
 }
 
 fn attempt(arguments: &[&str]) -> io::Result<String> {
@@ -65,6 +74,11 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
             numbers.pop();
             Ok(format!("{numbers:?}"))
         }
+        ["https", address, path, headers @ ..] => https::get(address, path, headers),
+        ["everything"] => Ok(everything()),
+        ["say", text] => Ok((*text).to_owned()),
+        ["variable", name] => std::env::var(name).map_err(io::Error::other),
+        ["stderr", text] => writeln!(io::stderr(), "{text}").map(|()| String::new()),
         ["call", name] => call(name),
         ["socket", family, kind] => {
             let number = |text: &str| text.parse::<i32>().map_err(io::Error::other);
@@ -80,6 +94,29 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
         ["linger", marker] => linger(marker),
         _ => Err(io::Error::other("no such act")),
     }
+}
+
+/// All that is to be seen of processes, and of where secrets could lie.
+fn everything() -> String {
+    let mut seen: Vec<String> = std::env::args().collect();
+    seen.extend(std::env::vars().map(|(name, value)| format!("{name}={value}")));
+    let files = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    for process in files("/proc") {
+        for file in ["environ", "cmdline", "maps"] {
+            let text = fs::read(process.join(file)).unwrap_or_default();
+            seen.push(String::from_utf8_lossy(&text).into_owned());
+        }
+    }
+    for folder in ["/run", "/run/secrets", "/tmp", "/tmp/home", "/dev/shm", "/etc"] {
+        for path in files(folder).filter(|path| path.is_file()) {
+            seen.push(path.display().to_string());
+            // Files that exist to be opened are somebody else's act.
+            if !path.ends_with("shadow") {
+                seen.push(String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned());
+            }
+        }
+    }
+    seen.join("\n")
 }
 
 fn call(name: &str) -> io::Result<String> {

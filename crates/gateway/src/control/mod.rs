@@ -19,6 +19,7 @@ mod policy;
 mod reacceptance;
 mod registration;
 mod replay;
+mod secrets;
 mod start;
 mod surface;
 mod tokens;
@@ -63,6 +64,7 @@ pub use reacceptance::{Reacceptance, Replaced};
 pub use registration::{Registration, Target, TestReport};
 pub use replay::Replayed;
 pub(crate) use replay::output_schema_sha256;
+pub use secrets::SecretRow;
 pub use start::Gateway;
 pub use surface::{SurfaceParts, ToolPart};
 pub use tokens::OperatorToken;
@@ -263,6 +265,7 @@ pub struct Control {
     world: Arc<WorldCell>,
     options: GatewayOptions,
     settings: Settings,
+    broker: Arc<portcullis_governance::broker::Broker>,
     shaping: Arc<Shaping>,
     history: history::Shared,
     // One change at a time; held across the durable commit, never across a probe.

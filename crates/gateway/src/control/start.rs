@@ -92,7 +92,9 @@ impl Gateway {
         let keys = restore_keys(&store).await?;
         let operators = restore_operators(&store, &options.home).await?;
         let kept = restore_kept(&store).await?;
+        let broker = super::secrets::broker(&options, &log)?;
         let settings = Settings {
+            broker: Some(broker.clone()),
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
             hosts: options.hosts.clone(),
@@ -184,6 +186,7 @@ impl Gateway {
             world,
             options,
             settings,
+            broker,
             shaping: shaping.clone(),
             history: super::history::Shared::default(),
             state: tokio::sync::Mutex::new(state),

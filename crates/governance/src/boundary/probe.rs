@@ -88,7 +88,7 @@ impl ProbeAuthority for Prober {
             ),
             Observed::Denied { target, port, reason, violation, permits } => (
                 EventName::SandboxEgressDenied,
-                json!({"permits": permits, "port": port, "reason": reason, "server": server, "target": target, "violation": violation}),
+                json!({"kind": violation, "permits": permits, "port": port, "reason": reason, "server": server, "target": target, "violation": violation.is_some()}),
             ),
             Observed::NameDenied { name } => {
                 (EventName::SandboxDnsDenied, json!({"name": name, "server": server}))

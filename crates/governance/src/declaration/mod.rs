@@ -12,6 +12,7 @@ pub mod live;
 mod locate;
 mod parse;
 pub mod rules;
+mod secrets;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -8,7 +8,7 @@ use portcullis_core::name::{ScopeName, printable};
 use portcullis_core::{ServerIdentity, ServerVersion};
 use portcullis_gauntlet::{CompiledSchema, SchemaRole};
 
-use super::{Access, BindingKind, Declaration, Rejection, Scope, ScopeKind, SideEffect, ToolClause};
+use super::{Access, BindingKind, Declaration, Rejection, Scope, ScopeKind, SideEffect, ToolClause, secrets};
 use crate::endpoint::Pin;
 use crate::record::Surface;
 
@@ -113,22 +113,36 @@ impl Checker<'_> {
                 }
                 ScopeKind::Exec => {
                     if !is_plain_absolute(scope.path.as_deref().unwrap_or_default()) {
-                        self.reject(5, &format!("{pointer}/path"), "must be an absolute path without `.` or `..`");
+                        self.reject(
+                            5,
+                            &format!("{pointer}/path"),
+                            "must be an absolute path without `.` or `..`",
+                        );
                     }
                 }
                 ScopeKind::Egress => {
                     let host = scope.host.as_deref().unwrap_or_default();
                     if host.contains('*') || !matches!(url::Host::parse(host), Ok(url::Host::Domain(_))) {
-                        self.reject(5, &format!("{pointer}/host"), "must be one host name: no wildcard, no address");
+                        self.reject(
+                            5,
+                            &format!("{pointer}/host"),
+                            "must be one host name: no wildcard, no address",
+                        );
                     }
                 }
-                ScopeKind::Secret => self.reject(
-                    9,
-                    &pointer,
-                    "needs a credential broker, which this build does not have; declare only tools that need no credential",
-                ),
+                ScopeKind::Secret => {
+                    for (member, problem) in
+                        secrets::problems(scope, &self.declaration.body.scopes, expect.is_remote)
+                    {
+                        self.reject(5, &format!("{pointer}/{member}"), problem);
+                    }
+                }
                 ScopeKind::Remote if !expect.is_remote => {
-                    self.reject(5, &pointer, "remote scopes are for http servers; a local process has fs, egress and exec");
+                    self.reject(
+                        5,
+                        &pointer,
+                        "remote scopes are for http servers; a local process has fs, egress and exec",
+                    );
                 }
                 ScopeKind::Remote => {}
             }
@@ -149,9 +163,8 @@ impl Checker<'_> {
         self.classes(at, tool);
         self.schemas(at, tool);
         self.bindings(at, tool);
-        if !tool.credentials.is_empty() {
-            let message = "needs a credential broker, which this build does not have; leave the tool out";
-            self.reject(9, &format!("{at}/credentials"), message);
+        for problem in secrets::unexplained(tool, &self.declaration.body.scopes) {
+            self.reject(4, &format!("{at}/credentials"), problem);
         }
     }
 

@@ -54,6 +54,8 @@ impl Default for ModesSection {
 struct IsolationSection {
     /// Whether a loopback server that we did not start needs no waiver.
     allow_unmanaged_local: bool,
+    /// Whether credentials may be put into the environment of a process (SBX-52).
+    allow_env_credentials: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -131,6 +133,11 @@ impl Settings {
     /// Whether a loopback server that we did not start needs no waiver.
     pub fn allows_unmanaged_local(&self) -> bool {
         self.isolation.allow_unmanaged_local
+    }
+
+    /// Whether credentials may be put into the environment of a process.
+    pub fn allows_env_credentials(&self) -> bool {
+        self.isolation.allow_env_credentials
     }
 
     /// Whether a violation of this kind by one tool is one by all of its server.

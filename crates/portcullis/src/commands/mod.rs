@@ -19,6 +19,7 @@ mod mcp;
 mod operators;
 mod policy;
 mod sandbox;
+mod secret;
 mod serve;
 mod trust;
 mod up;
@@ -114,6 +115,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Policy(command) => policy::run(&context, command).await,
             Command::Artifact(command) => artifact::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
+            Command::Secret(command) => secret::run(&context, command).await,
             Command::Admin(command) => admin::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,

@@ -10,11 +10,13 @@ mod confined;
 mod console;
 mod context;
 mod crash;
+mod credentials;
 mod denial;
 mod doctor;
 mod drift;
 mod edge;
 mod egress;
+mod evil;
 mod exposure;
 #[cfg(target_os = "linux")]
 mod full_disk;

@@ -13,15 +13,16 @@ use tokio::time::{interval, timeout};
 use super::Watch;
 use super::address::{NoAddress, resolve};
 use super::first_words::{Head, Said, authority, head, hello};
+use super::substitution;
 use crate::profile::{EgressScope, Tls};
 
 /// So many connections of one door at once.
 const AT_ONCE: usize = 256;
-const CONNECT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT: Duration = Duration::from_secs(10);
 /// How often a connection is asked whether it may still go on.
-const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK: Duration = Duration::from_secs(1);
 const BUFFER: usize = 32 << 10;
-const TOO_MUCH: &str = "more bytes than the call may send";
+pub(super) const TOO_MUCH: &str = "more bytes than the call may send";
 
 /// Serves whoever comes to a door.
 pub(super) async fn accept<F>(listener: TcpListener, serve: impl Fn(TcpStream) -> F)
@@ -48,6 +49,9 @@ where
 /// A connection to an address that stands for a declared host.
 pub(super) async fn direct(watch: Arc<Watch>, index: usize, mut inside: TcpStream) {
     let scope = watch.profile.egress[index].clone();
+    if watch.stand_ins.toward(&scope).next().is_some() {
+        return substitution::serve(watch, scope, inside).await;
+    }
     if let Some(first) = introduce(&watch, &scope, &mut inside).await {
         carry(&watch, &scope, inside, first).await;
     }
@@ -67,6 +71,9 @@ pub(super) async fn proxied(watch: Arc<Watch>, mut inside: TcpStream) {
                 || inside.write_all(b"HTTP/1.1 200 Connection Established\r\n\r\n").await.is_err()
             {
                 return;
+            }
+            if watch.stand_ins.toward(&scope).next().is_some() {
+                return substitution::serve(watch, scope, inside).await;
             }
             if let Some(first) = introduce(&watch, &scope, &mut inside).await {
                 carry(&watch, &scope, inside, first).await;

@@ -9,17 +9,21 @@ mod address;
 mod crossing;
 mod first_words;
 mod names;
+mod replace;
+mod substitution;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use tokio::task::JoinSet;
 
+use crate::broker::{Secret, StandIns};
 use crate::doors::Door;
 use crate::profile::{EgressScope, Profile};
 
@@ -33,18 +37,24 @@ const TOLD: usize = 256;
 pub struct Doors {
     profile: Profile,
     open: Vec<(Door, OwnedFd)>,
+    stand_ins: StandIns,
 }
 
 impl Doors {
     /// Takes the listeners, and the connections that the self-test made to them.
-    pub(crate) fn new(profile: Profile, open: Vec<(Door, OwnedFd)>) -> io::Result<Self> {
+    pub(crate) fn new(profile: Profile, open: Vec<(Door, OwnedFd)>, stand_ins: StandIns) -> io::Result<Self> {
         for (door, listener) in &open {
             rustix::io::ioctl_fionbio(listener, true)?;
             if *door != Door::Names {
                 while rustix::net::accept(listener).is_ok() {}
             }
         }
-        Ok(Self { profile, open })
+        Ok(Self { profile, open, stand_ins })
+    }
+
+    /// Whether credentials are put into what goes through some of them.
+    pub fn substitutes(&self) -> bool {
+        !self.stand_ins.each.is_empty()
     }
 
     /// Whether there are none.
@@ -79,8 +89,8 @@ pub enum Observed {
         port: u16,
         /// Why.
         reason: &'static str,
-        /// Whether it left its scopes by trying (SBX-60). Otherwise it is only told.
-        violation: bool,
+        /// What kind of violation it is (SBX-60); none if it is only told.
+        violation: Option<&'static str>,
         /// The calls under way (SBX-63).
         permits: Vec<String>,
     },
@@ -102,15 +112,24 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Opens the doors. `known` are names that are not asked of the machine's resolver; `told` hears what happens.
-    pub fn open(doors: Doors, known: BTreeMap<String, Vec<IpAddr>>, told: Told) -> io::Result<Self> {
+    /// Opens the doors. `known` are names that are not asked of the machine's resolver; `outward` is how hosts prove who
+    /// they are that credentials go to; `told` hears what happens.
+    pub fn open(
+        doors: Doors,
+        known: BTreeMap<String, Vec<IpAddr>>,
+        outward: Option<Arc<ClientConfig>>,
+        told: Told,
+    ) -> io::Result<Self> {
         let watch = Arc::new(Watch {
             profile: doors.profile,
             known,
+            stand_ins: doors.stand_ins,
+            outward,
             passes: Mutex::default(),
+            loans: Mutex::default(),
             told,
             refusals: AtomicUsize::new(0),
-            escaped: AtomicBool::new(false),
+            escaped: OnceLock::new(),
         });
         let mut tasks = JoinSet::new();
         for (door, listener) in doors.open {
@@ -151,10 +170,42 @@ impl Gate {
         Pass { watch: Arc::clone(&self.watch), number }
     }
 
-    /// Whether the process has tried to leave its scopes.
-    pub fn escaped(&self) -> bool {
-        self.watch.escaped.load(Ordering::Acquire)
+    /// How the process has tried to leave its scopes, if it has.
+    pub fn escaped(&self) -> Option<&'static str> {
+        self.watch.escaped.get().copied()
     }
+
+    /// A credential is on loan to a call: its placeholder is replaced by what `value` gives, for as long as it gives
+    /// something and the loan is held.
+    pub fn lend(&self, class: &str, value: Value) -> Loan {
+        let mut loans = self.watch.loans();
+        let number = loans.next;
+        loans.next += 1;
+        loans.held.push((number, class.to_owned(), value));
+        Loan { watch: Arc::clone(&self.watch), number }
+    }
+}
+
+/// Gives a credential's value while it may be used.
+pub type Value = Box<dyn Fn() -> Option<Arc<Secret>> + Send + Sync>;
+
+/// A credential that is on loan to a call. Dropped when the call is over.
+#[derive(Debug)]
+pub struct Loan {
+    watch: Arc<Watch>,
+    number: u64,
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        self.watch.loans().held.retain(|(number, _, _)| *number != self.number);
+    }
+}
+
+#[derive(Default)]
+struct Loans {
+    next: u64,
+    held: Vec<(u64, String, Value)>,
 }
 
 /// A call that may talk to somebody. Dropped when the call is over.
@@ -178,10 +229,13 @@ impl Drop for Pass {
 struct Watch {
     profile: Profile,
     known: BTreeMap<String, Vec<IpAddr>>,
+    stand_ins: StandIns,
+    outward: Option<Arc<ClientConfig>>,
     passes: Mutex<Passes>,
+    loans: Mutex<Loans>,
     told: Told,
     refusals: AtomicUsize,
-    escaped: AtomicBool,
+    escaped: OnceLock<&'static str>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -276,23 +330,27 @@ impl Watch {
     /// A refusal that says nothing about the program.
     fn refuse(&self, target: &str, port: u16, reason: &'static str) {
         if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
-            self.denied(target, port, reason, false);
+            self.denied(target, port, reason, None);
         }
     }
 
     /// A refusal of what an honest program would not try, unless it is expected (SBX-49).
     fn accuse(&self, target: &str, port: u16, reason: &'static str) {
+        self.accuse_of("egress", target, port, reason);
+    }
+
+    fn accuse_of(&self, kind: &'static str, target: &str, port: u16, reason: &'static str) {
         let expected = self.profile.expected_denials.iter().any(|known| known.eq_ignore_ascii_case(target));
         if expected {
             return self.refuse(target, port, reason);
         }
-        self.escaped.store(true, Ordering::Release);
+        let _ = self.escaped.set(kind);
         if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
-            self.denied(target, port, reason, true);
+            self.denied(target, port, reason, Some(kind));
         }
     }
 
-    fn denied(&self, target: &str, port: u16, reason: &'static str, violation: bool) {
+    fn denied(&self, target: &str, port: u16, reason: &'static str, violation: Option<&'static str>) {
         let under_way = |held: &&Held| held.until.is_none();
         let permits = self.passes().held.iter().filter(under_way).map(|held| held.permit.clone()).collect();
         (self.told)(Observed::Denied { target: printable(target), port, reason, violation, permits });
@@ -302,6 +360,15 @@ impl Watch {
         if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
             (self.told)(Observed::NameDenied { name: printable(name) });
         }
+    }
+
+    /// The value of a class, if a call has it now.
+    fn on_loan(&self, class: &str) -> Option<Arc<Secret>> {
+        self.loans().held.iter().find(|(_, known, _)| known == class).and_then(|(_, _, value)| value())
+    }
+
+    fn loans(&self) -> MutexGuard<'_, Loans> {
+        self.loans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn passes(&self) -> MutexGuard<'_, Passes> {

@@ -29,13 +29,16 @@ async fn scene(tls: Tls, change: impl FnOnce(&mut Profile)) -> Scene {
         addrs: vec![loopback],
     }];
     change(&mut profile);
+    let stand_ins = StandIns::of(&profile).unwrap();
     let (door, proxy) =
         (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (door_at, proxy_at) = (door.local_addr().unwrap(), proxy.local_addr().unwrap());
-    let doors = Doors::new(profile, vec![(Door::Host(0), door.into()), (Door::Proxy, proxy.into())]).unwrap();
+    let doors =
+        Doors::new(profile, vec![(Door::Host(0), door.into()), (Door::Proxy, proxy.into())], stand_ins)
+            .unwrap();
     let (sender, seen) = mpsc::channel();
     let known = BTreeMap::from([("api.example".to_owned(), vec![loopback])]);
-    let gate = Gate::open(doors, known, Box::new(move |what| sender.send(what).unwrap())).unwrap();
+    let gate = Gate::open(doors, known, None, Box::new(move |what| sender.send(what).unwrap())).unwrap();
     Scene { gate, door: door_at, proxy: proxy_at, seen, host }
 }
 
@@ -68,7 +71,7 @@ async fn say(to: std::net::SocketAddr, text: &str) -> String {
 
 fn refusal(seen: &mpsc::Receiver<Observed>) -> (String, &'static str, bool) {
     match seen.recv_timeout(Duration::from_secs(10)).unwrap() {
-        Observed::Denied { target, reason, violation, .. } => (target, reason, violation),
+        Observed::Denied { target, reason, violation, .. } => (target, reason, violation.is_some()),
         other => panic!("{other:?}"),
     }
 }
@@ -105,7 +108,7 @@ async fn a_request_is_carried_while_a_call_is_under_way_and_told_with_its_bytes(
     assert!(say(scene.door, &request).await.starts_with("HTTP/1.1 403"));
     let (target, _, violation) = refusal(&scene.seen);
     assert_eq!((target.as_str(), violation), ("api.example", false));
-    assert!(!scene.gate.escaped());
+    assert_eq!(scene.gate.escaped(), None);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -130,7 +133,7 @@ async fn what_is_not_declared_is_refused_and_told_as_what_it_is() {
         let (_, reason, violation) = refusal(&scene.seen);
         assert!(violation, "{request}: {reason}");
     }
-    assert!(scene.gate.escaped());
+    assert_eq!(scene.gate.escaped(), Some("egress"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -174,7 +177,7 @@ async fn a_name_that_leads_home_is_not_followed_and_a_silent_denial_stays_silent
     let answer = say(scene.proxy, "CONNECT telemetry.example:443 HTTP/1.1\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     assert_eq!(refusal(&scene.seen), ("telemetry.example".into(), "not declared", false));
-    assert!(!scene.gate.escaped());
+    assert_eq!(scene.gate.escaped(), None);
     say(scene.door, &format!("GET / HTTP/1.1\r\nHost: api.example:{port}\r\n\r\n")).await;
     let (_, reason, violation) = refusal(&scene.seen);
     assert!(violation && reason.contains("address"), "{reason}");

@@ -88,6 +88,7 @@ impl Inner {
                     timeout: Duration::MAX,
                     max_response_bytes: MESSAGE_LIMIT,
                     attendant: None,
+                    headers: &[],
                 };
                 self.request(Method::POST, bytes.clone(), Some(exchange))
             }

@@ -187,6 +187,7 @@ impl Ask {
             timeout: self.timeout,
             max_response_bytes: self.max,
             attendant: None,
+            headers: &[],
         };
         let (_canceller, never) = CancellationSignal::pair();
         live.exchange(exchange, self.repeatable, self.cancel.unwrap_or(never)).await

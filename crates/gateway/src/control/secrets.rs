@@ -1,0 +1,185 @@
+//! Credentials that operators keep for calls (SBX-55, SBX-56). Values come in; no operation gives one back.
+
+use std::sync::Arc;
+
+use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_core::error::one_line;
+use portcullis_core::{ErrorCode, EventId, Timestamp};
+use portcullis_governance::broker::vault::{Entry, Kind, LONGEST, Vault};
+use portcullis_governance::broker::{Broker, CredentialClass};
+use portcullis_governance::operator::OperatorProof;
+use portcullis_sandbox::broker::Secret;
+use serde::Serialize;
+use serde_json::json;
+
+use super::registration::need_reason;
+use super::{Control, ControlError, GatewayOptions};
+
+/// What recorded credentials of this kind are called.
+const KIND: &str = "secret";
+
+/// One credential, as it is listed.
+#[derive(Debug, Clone, Serialize)]
+pub struct SecretRow {
+    /// The operator's name for it.
+    pub name: String,
+    /// What it is good for.
+    pub class: CredentialClass,
+    /// What kind of thing it is.
+    pub kind: Kind,
+    /// Raised by every change of its value.
+    pub version: u32,
+    /// Whose tools need it.
+    pub bound_servers: Vec<String>,
+    /// For how many days it has had this value.
+    pub age_days: u64,
+}
+
+/// Opens the vault of a gateway.
+pub(super) fn broker(options: &GatewayOptions, log: &AuditLog) -> Result<Arc<Broker>, ControlError> {
+    let unusable = |error: String| {
+        ControlError::new(ErrorCode::ControlUnavailable, format!("the vault cannot be opened: {error}"))
+    };
+    let key = log.vault_key().map_err(|error| unusable(error.to_string()))?;
+    let path = options.home.join("keys/vault.json");
+    let vault = Vault::open(path, key).map_err(|error| unusable(error.to_string()))?;
+    Ok(Arc::new(Broker::new(vault, log.clone())))
+}
+
+impl Control {
+    /// Keeps a credential under a new name.
+    pub async fn set_secret(
+        &self,
+        operator: &OperatorProof,
+        name: &str,
+        class: &str,
+        kind: Kind,
+        value: Vec<u8>,
+    ) -> Result<SecretRow, ControlError> {
+        let value = taken(value)?;
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-');
+        if name.is_empty() || name.len() > 63 || !name.bytes().all(plain) {
+            return Err(ControlError::field("name", "up to 63 lowercase letters, digits, `.`, `_` and `-`"));
+        }
+        let class: CredentialClass =
+            class.parse().map_err(|error| ControlError::field("class", format!("{error}")))?;
+        let _one_at_a_time = self.state.lock().await;
+        let known = self.broker.vault().list();
+        if known.iter().any(|entry| entry.name == name) {
+            let message =
+                format!("'{name}' is there already; `portcullis secret rotate {name}` changes its value");
+            return Err(ControlError {
+                field: Some("name".into()),
+                ..ControlError::new(ErrorCode::Conflict, message)
+            });
+        }
+        if let Some(other) = known.iter().find(|entry| entry.class == class) {
+            let message = format!("'{}' has this class, and a class has one credential", other.name);
+            return Err(ControlError {
+                field: Some("class".into()),
+                ..ControlError::new(ErrorCode::Conflict, message)
+            });
+        }
+        let now = self.clock.now();
+        let id = EventId::new(now).to_string();
+        let entry = Entry { name: name.to_owned(), class, kind, version: 1, id, stored_at: now };
+        self.keep_secret(operator, entry, &value).await
+    }
+
+    /// Changes the value of a credential. Leases of the old one end.
+    pub async fn rotate_secret(
+        &self,
+        operator: &OperatorProof,
+        name: &str,
+        value: Vec<u8>,
+    ) -> Result<SecretRow, ControlError> {
+        let value = taken(value)?;
+        let _one_at_a_time = self.state.lock().await;
+        let before = self.stored(name)?;
+        let now = self.clock.now();
+        let id = EventId::new(now).to_string();
+        let entry = Entry { version: before.version.saturating_add(1), id, stored_at: now, ..before };
+        self.keep_secret(operator, entry, &value).await
+    }
+
+    /// Forgets a credential. Leases of it end.
+    pub async fn remove_secret(
+        &self,
+        operator: &OperatorProof,
+        name: &str,
+        reason: &str,
+    ) -> Result<(), ControlError> {
+        need_reason(reason)?;
+        let _one_at_a_time = self.state.lock().await;
+        let entry = self.stored(name)?;
+        let data = json!({"class": entry.class, "kind": KIND, "name": name, "reason": one_line(reason)});
+        self.commit(operator, vec![Event::new(EventName::CredentialRemoved, &operator.actor()).data(data)])
+            .await?;
+        self.broker.vault().remove(name).map_err(|error| unwritable(&error))?;
+        self.broker.revoke(&entry.class);
+        Ok(())
+    }
+
+    /// Every credential, without its value.
+    pub fn secrets(&self) -> Vec<SecretRow> {
+        let now = self.clock.now();
+        self.broker.vault().list().into_iter().map(|entry| self.secret_row(entry, now)).collect()
+    }
+
+    async fn keep_secret(
+        &self,
+        operator: &OperatorProof,
+        entry: Entry,
+        value: &Secret,
+    ) -> Result<SecretRow, ControlError> {
+        let data = json!({
+            "class": entry.class, "handle": entry.id, "kind": KIND, "name": entry.name, "version": entry.version,
+        });
+        self.commit(operator, vec![Event::new(EventName::CredentialStored, &operator.actor()).data(data)])
+            .await?;
+        self.broker.vault().put(&entry, value).map_err(|error| unwritable(&error))?;
+        self.broker.revoke(&entry.class);
+        let now = entry.stored_at;
+        Ok(self.secret_row(entry, now))
+    }
+
+    fn stored(&self, name: &str) -> Result<Entry, ControlError> {
+        self.broker.vault().list().into_iter().find(|entry| entry.name == name).ok_or_else(|| {
+            let shown = portcullis_core::name::printable(name);
+            let message =
+                format!("there is no credential {shown}; `portcullis secret list` names those there are");
+            ControlError::new(ErrorCode::NotFound, message)
+        })
+    }
+
+    fn secret_row(&self, entry: Entry, now: Timestamp) -> SecretRow {
+        let world = self.world();
+        let needs = |class: &CredentialClass| {
+            let servers = world.registry().servers();
+            let bound = servers.filter(|server| {
+                let mut tools = server.declaration.everything();
+                tools.any(|tool| tool.deliveries().iter().any(|delivery| delivery.class == *class))
+            });
+            bound.map(|server| server.record.server_identity.to_string()).collect()
+        };
+        SecretRow {
+            bound_servers: needs(&entry.class),
+            name: entry.name,
+            class: entry.class,
+            kind: entry.kind,
+            version: entry.version,
+            age_days: now.since(entry.stored_at).as_secs() / 86_400,
+        }
+    }
+}
+
+fn taken(value: Vec<u8>) -> Result<Secret, ControlError> {
+    if value.is_empty() || value.len() > LONGEST {
+        return Err(ControlError::field("value", "a credential has 1 byte to 64 KiB"));
+    }
+    Secret::take(value).map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))
+}
+
+fn unwritable(error: &std::io::Error) -> ControlError {
+    ControlError::new(ErrorCode::Internal, format!("the vault cannot be written: {error}"))
+}

@@ -1,0 +1,275 @@
+//! Where credentials are kept: a file, each value sealed under a key that is sealed under the KEK (SBX-55).
+//!
+//! Names, classes and versions are in the clear, and bound to the value they belong to: a file in which they were
+//! exchanged does not open.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use chacha20poly1305::aead::inout::InOutBuf;
+use chacha20poly1305::{AeadInOut, KeyInit as _, Tag, XChaCha20Poly1305, XNonce};
+use portcullis_core::digest::{parse_hex, to_hex};
+use portcullis_core::{Secret as Key, Timestamp};
+use portcullis_sandbox::broker::Secret;
+use rand::RngExt as _;
+use serde::{Deserialize, Serialize};
+
+use super::{CredentialClass, CredentialDenied, CredentialHandle};
+
+/// The longest value: a private key with its chain fits.
+pub const LONGEST: usize = 64 << 10;
+
+/// What kind of thing a credential is (SBX-55).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A value that stays as it is until somebody changes it.
+    Static,
+}
+
+impl std::str::FromStr for Kind {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "static" => Ok(Self::Static),
+            _ => Err("the kind of credential that is kept here is `static`".into()),
+        }
+    }
+}
+
+/// One credential, without its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The operator's name for it.
+    pub name: String,
+    /// What it is good for.
+    pub class: CredentialClass,
+    /// What kind of thing it is.
+    pub kind: Kind,
+    /// Raised by every change of its value.
+    pub version: u32,
+    /// What leases call it.
+    pub id: String,
+    /// Since when it has this value.
+    pub stored_at: Timestamp,
+}
+
+/// The file.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    v: u8,
+    secrets: Vec<Sealed>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Sealed {
+    #[serde(flatten)]
+    entry: Entry,
+    nonce: String,
+    sealed: String,
+}
+
+/// All credentials of one gateway.
+pub struct Vault {
+    path: PathBuf,
+    key: Key<[u8; 32]>,
+    kept: Mutex<Kept>,
+}
+
+impl std::fmt::Debug for Vault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Vault").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl Vault {
+    /// Reads the file, if there is one.
+    pub fn open(path: PathBuf, key: Key<[u8; 32]>) -> io::Result<Self> {
+        let kept = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|_| {
+                io::Error::other(format!("{} is not a vault of this version", path.display()))
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Kept { v: 1, secrets: Vec::new() },
+            Err(error) => return Err(error),
+        };
+        if kept.v != 1 {
+            return Err(io::Error::other(format!("{} is not a vault of this version", path.display())));
+        }
+        Ok(Self { path, key, kept: Mutex::new(kept) })
+    }
+
+    /// Everything there is, by name.
+    pub fn list(&self) -> Vec<Entry> {
+        let mut entries: Vec<Entry> = self.kept().secrets.iter().map(|sealed| sealed.entry.clone()).collect();
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        entries
+    }
+
+    /// Seals a value and keeps it under the entry's name, in place of what was there.
+    pub fn put(&self, entry: &Entry, value: &Secret) -> io::Result<()> {
+        let nonce: [u8; 24] = rand::rng().random();
+        let mut text = value.expose().to_vec();
+        let tag = self
+            .cipher()
+            .encrypt_inout_detached(&XNonce::from(nonce), &purpose(entry), InOutBuf::from(&mut text[..]))
+            .map_err(|_| io::Error::other("the value is too long"))?;
+        text.extend_from_slice(&tag);
+        let sealed = Sealed { entry: entry.clone(), nonce: to_hex(&nonce), sealed: to_hex(&text) };
+        self.change(|secrets| {
+            secrets.retain(|known| known.entry.name != entry.name);
+            secrets.push(sealed);
+        })
+    }
+
+    /// Forgets a credential; its value is gone with the file's last version.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.change(|secrets| secrets.retain(|known| known.entry.name != name))
+    }
+
+    /// The value of a class. For the broker, which has seen a permit.
+    pub(super) fn unseal(
+        &self,
+        class: &CredentialClass,
+    ) -> Result<(CredentialHandle, Secret), CredentialDenied> {
+        let found = self.kept().secrets.iter().find(|sealed| sealed.entry.class == *class).cloned();
+        let sealed = found.ok_or_else(|| CredentialDenied::Missing(class.clone()))?;
+        let unusable = |reason: String| CredentialDenied::Unusable { class: class.clone(), reason };
+        let broken = || unusable("the vault's file was changed by somebody else".into());
+        let nonce: [u8; 24] = parse_hex(&sealed.nonce).ok_or_else(broken)?;
+        let mut text = bytes_of(&sealed.sealed).ok_or_else(broken)?;
+        let tag: [u8; 16] = text.split_off(text.len().checked_sub(16).ok_or_else(broken)?)[..]
+            .try_into()
+            .map_err(|_| broken())?;
+        let cipher = self.cipher();
+        let purpose = purpose(&sealed.entry);
+        cipher
+            .decrypt_inout_detached(
+                &XNonce::from(nonce),
+                &purpose,
+                InOutBuf::from(&mut text[..]),
+                &Tag::from(tag),
+            )
+            .map_err(|_| broken())?;
+        let secret = Secret::take(text).map_err(|error| unusable(error.to_string()))?;
+        let Entry { id, class, version, .. } = sealed.entry;
+        Ok((CredentialHandle { id, class, version }, secret))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Vec<Sealed>)) -> io::Result<()> {
+        let mut kept = self.kept();
+        let mut secrets = kept.secrets.clone();
+        change(&mut secrets);
+        let next = Kept { v: 1, secrets };
+        replace(&self.path, &serde_json::to_vec(&next).map_err(io::Error::other)?)?;
+        *kept = next;
+        Ok(())
+    }
+
+    fn cipher(&self) -> XChaCha20Poly1305 {
+        XChaCha20Poly1305::new(self.key.expose().into())
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a sealed value is bound to.
+fn purpose(entry: &Entry) -> Vec<u8> {
+    serde_json::to_vec(&("portcullis vault v1", entry)).expect("an entry is plain JSON")
+}
+
+fn bytes_of(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    rest.is_empty().then_some(())?;
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+/// The new content is there whole, or the old one is.
+fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let _ = fs::remove_file(&fresh);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)?;
+    match path.parent() {
+        Some(folder) => fs::File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, class: &str) -> Entry {
+        Entry {
+            name: name.into(),
+            class: class.parse().unwrap(),
+            kind: Kind::Static,
+            version: 1,
+            id: format!("id-of-{name}"),
+            stored_at: Timestamp::from_millis(1_800_000_000_000),
+        }
+    }
+
+    fn secret(text: &str) -> Secret {
+        Secret::take(text.as_bytes().to_vec()).unwrap()
+    }
+
+    #[test]
+    fn values_are_kept_sealed_and_survive_a_restart() {
+        // SBX-55
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vault.json");
+        let vault = Vault::open(path.clone(), Key::new([7; 32])).unwrap();
+        vault.put(&entry("github", "issues.read"), &secret("canary-value-1")).unwrap();
+        vault.put(&entry("jira", "tickets.write"), &secret("canary-value-2")).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(!text.contains("canary") && !text.contains(&to_hex(b"canary")), "{text}");
+        use std::os::unix::fs::PermissionsExt as _;
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(vault);
+        let vault = Vault::open(path.clone(), Key::new([7; 32])).unwrap();
+        assert_eq!(
+            vault.list().iter().map(|entry| entry.name.as_str()).collect::<Vec<_>>(),
+            ["github", "jira"]
+        );
+        let (handle, value) = vault.unseal(&"issues.read".parse().unwrap()).unwrap();
+        assert_eq!((handle.id.as_str(), value.expose()), ("id-of-github", &b"canary-value-1"[..]));
+        vault.remove("github").unwrap();
+        let gone = vault.unseal(&"issues.read".parse().unwrap()).map(drop);
+        assert_eq!(gone, Err(CredentialDenied::Missing("issues.read".parse().unwrap())));
+    }
+
+    #[test]
+    fn a_vault_that_was_changed_or_has_another_key_gives_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("vault.json");
+        let vault = Vault::open(path.clone(), Key::new([7; 32])).unwrap();
+        vault.put(&entry("low", "low"), &secret("worth little")).unwrap();
+        vault.put(&entry("high", "high"), &secret("worth much")).unwrap();
+        let refused = |key: u8| {
+            let vault = Vault::open(path.clone(), Key::new([key; 32])).unwrap();
+            matches!(vault.unseal(&"low".parse().unwrap()), Err(CredentialDenied::Unusable { .. }))
+        };
+        assert!(refused(8));
+        assert!(!refused(7));
+        // The value of one under the class of the other.
+        let text = fs::read_to_string(&path).unwrap();
+        let swapped = text
+            .replace("\"class\":\"low\"", "\"class\":\"x\"")
+            .replace("\"class\":\"high\"", "\"class\":\"low\"");
+        assert_ne!(swapped, text);
+        fs::write(&path, swapped).unwrap();
+        assert!(refused(7));
+        fs::write(&path, "{}").unwrap();
+        assert!(Vault::open(path, Key::new([7; 32])).is_err());
+    }
+}

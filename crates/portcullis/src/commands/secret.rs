@@ -1,0 +1,60 @@
+//! `portcullis secret …`: credentials for calls. Values are read from the terminal or a descriptor, and never shown.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::Context;
+use super::mcp::text;
+use crate::cli::SecretCommand;
+use crate::failure::Failure;
+use crate::identity::new_credential;
+use crate::operator::Request;
+use crate::output::table;
+
+pub(super) async fn run(context: &Context<'_>, command: SecretCommand) -> Result<ExitCode, Failure> {
+    match command {
+        SecretCommand::Set { name, class, kind, fd } => {
+            let value = new_credential(fd)?;
+            let stored = context.ask(&Request::SecretSet { name, class, kind, value }).await?;
+            context.output.result(&stored, |stored| {
+                format!("stored: {} of class {}", text(&stored["name"]), text(&stored["class"]))
+            });
+        }
+        SecretCommand::List => {
+            let secrets = context.ask(&Request::SecretList).await?;
+            context.output.result(&secrets, render_list);
+        }
+        SecretCommand::Rotate { name, fd } => {
+            let value = new_credential(fd)?;
+            let stored = context.ask(&Request::SecretRotate { name, value }).await?;
+            context.output.result(&stored, |stored| {
+                format!("changed: {} is at version {}", text(&stored["name"]), stored["version"])
+            });
+        }
+        SecretCommand::Rm { name, reason } => {
+            let removed = context.ask(&Request::SecretRemove { name, reason }).await?;
+            context.output.result(&removed, |removed| format!("removed: {}", text(&removed["name"])));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn render_list(secrets: &Value) -> String {
+    let secrets = secrets.as_array().map(Vec::as_slice).unwrap_or_default();
+    if secrets.is_empty() {
+        return "no credentials; `portcullis secret set NAME --class CLASS` stores one".into();
+    }
+    let rows = secrets.iter().map(|secret| {
+        let servers = secret["bound_servers"].as_array().into_iter().flatten().map(text);
+        vec![
+            text(&secret["name"]),
+            text(&secret["class"]),
+            text(&secret["kind"]),
+            secret["version"].to_string(),
+            format!("{} d", secret["age_days"]),
+            servers.collect::<Vec<_>>().join(", "),
+        ]
+    });
+    table(&["name", "class", "kind", "version", "age", "needed by"], rows.collect())
+}
