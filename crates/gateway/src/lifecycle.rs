@@ -40,6 +40,8 @@ use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::request::{CanonicalRequest, RequestError};
 use portcullis_governance::session::Session;
 use portcullis_governance::trail::Trail;
+use portcullis_sandbox::doctor;
+use portcullis_sandbox::launch::WAIVABLE;
 use portcullis_upstream::{Beside, Live, UpstreamError, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -615,7 +617,16 @@ impl Lifecycle {
                 reason: reason.clone(),
             });
         }
-        ErrorDocument::fault(fault, entry.tool.id().short(), reason)
+        let document = ErrorDocument::fault(fault, entry.tool.id().short(), reason);
+        match error {
+            // SBX-70: what is missing, what was found, what helps.
+            NotUsable::Upstream(UpstreamError::Isolation { facility, detail }) => document
+                .with("facility", facility.as_str())
+                .with("found", one_line(detail))
+                .with("fix", json!(doctor::advice(facility)))
+                .with("waivable", WAIVABLE.contains(&facility.as_str())),
+            _ => document,
+        }
     }
 
     /// Step 9. One frame.

@@ -1040,6 +1040,35 @@ There is no network in there, nothing can be executed but the command and what -
 empty but for HOME, LANG, PATH and TMPDIR."
     )]
     Run(SandboxRunArgs),
+    /// Show what a server may touch: files, programs, hosts, credentials
+    Explain {
+        /// The server
+        server: String,
+    },
+    /// Confine a server's program, test that, and end it before it runs
+    Test {
+        /// The server
+        server: String,
+    },
+    /// Have a server started without a facility that this machine lacks; recorded, and for a while
+    #[command(
+        after_help = "Example:\n  portcullis sandbox waive --server notes --facility landlock --reason 'kernel update is planned' \\\n    --expires 30d\n\n\
+Only landlock and seccomp_notify can be waived. A waiver ends when its time is over, and with another version of the server."
+    )]
+    Waive {
+        /// The server
+        #[arg(long, value_name = "NAME")]
+        server: String,
+        /// What is waived
+        #[arg(long, value_name = "FACILITY")]
+        facility: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+        /// For how long, at most 90d
+        #[arg(long, value_name = "SPAN")]
+        expires: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -105,6 +105,8 @@ pub(crate) struct SandboxSection {
     /// Addresses of declared hosts that the machine's resolver does not know, or is not to be asked about. They must be
     /// global ones, or listed in the declaration's `addrs`: this file opens nothing.
     pub(crate) hosts: BTreeMap<String, Vec<IpAddr>>,
+    /// Where baits lie in the view of a server, in place of the usual places; an empty list lays none.
+    pub(crate) baits: Option<Vec<PathBuf>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -531,6 +533,7 @@ impl Config {
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.hosts =
             self.sandbox.hosts.iter().map(|(name, at)| (name.to_ascii_lowercase(), at.clone())).collect();
+        options.baits.clone_from(&self.sandbox.baits);
         options.access = self.access.options()?;
         options.exposure = self.exposure_options(file)?;
         options.surface = self.surface.options()?;

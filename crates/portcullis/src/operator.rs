@@ -79,6 +79,9 @@ pub(crate) enum Request {
     KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
     KeyList,
     SecretSet { name: String, class: String, kind: String, value: Passphrase },
+    SandboxExplain { name: String },
+    SandboxTest { name: String },
+    SandboxWaive { name: String, facility: String, reason: String, lifetime: Duration },
     SecretList,
     SecretRotate { name: String, value: Passphrase },
     SecretRemove { name: String, reason: String },
@@ -121,6 +124,8 @@ impl Request {
                 | Request::PolicyExplain { .. }
                 | Request::KeyList
                 | Request::SecretList
+                | Request::SandboxExplain { .. }
+                | Request::SandboxTest { .. }
                 | Request::AuditKeys
         )
     }
@@ -426,6 +431,11 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
         Request::SecretSet { name, class, kind, value } => {
             let kind = kind.parse().map_err(|error: String| Failure::field("kind", error))?;
             json!(control.set_secret(operator, name, class, kind, value.bytes()).await?)
+        }
+        Request::SandboxExplain { name } => control.explain_cage(&server(name)?).await?,
+        Request::SandboxTest { name } => control.test_cage(&server(name)?).await?,
+        Request::SandboxWaive { name, facility, reason, lifetime } => {
+            json!(control.waive(operator, &server(name)?, facility, reason, *lifetime).await?)
         }
         Request::SecretList => json!(control.secrets()),
         Request::SecretRotate { name, value } => {

@@ -12,6 +12,7 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
+use crate::notify;
 use crate::stage::{Failure, Within as _};
 
 /// The name of this filter in records.
@@ -19,11 +20,11 @@ pub(crate) const NAME: &str = "pcl-1";
 
 type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 
-/// Puts all filters in force.
-pub(crate) fn filter() -> Result<(), Failure> {
+/// Puts all filters in force. What `asks` is about is left to the filter that asks, because a refusal would come first.
+pub(crate) fn filter(asks: bool) -> Result<(), Failure> {
     let errno = |code: i32| SeccompAction::Errno(u32::try_from(code).unwrap_or(1));
     // The allow-list goes last: applying a filter must itself still be possible.
-    apply(refused()?, errno(libc::EPERM), SeccompAction::Allow)?;
+    apply(refused(asks)?, errno(libc::EPERM), SeccompAction::Allow)?;
     apply(unsupported_families()?, errno(libc::EAFNOSUPPORT), SeccompAction::Allow)?;
     let answered: Rules = ANSWERED.iter().chain(&REFUSED).map(|call| (*call, Vec::new())).collect();
     apply(answered, SeccompAction::Allow, errno(libc::ENOSYS))
@@ -37,8 +38,9 @@ fn apply(rules: Rules, matched: SeccompAction, otherwise: SeccompAction) -> Resu
 }
 
 /// What is always refused, and what is refused with certain arguments.
-fn refused() -> Result<Rules, Failure> {
-    let mut rules: Rules = REFUSED.iter().map(|call| (*call, Vec::new())).collect();
+fn refused(asks: bool) -> Result<Rules, Failure> {
+    let left = |call: &&c_long| !asks || !notify::ASKED.contains(call);
+    let mut rules: Rules = REFUSED.iter().filter(left).map(|call| (*call, Vec::new())).collect();
     let namespaces = [
         libc::CLONE_NEWUSER,
         libc::CLONE_NEWNS,
@@ -67,12 +69,20 @@ fn refused() -> Result<Rules, Failure> {
         ])?],
     );
     // Any family but these four, and anything but streams and datagrams.
-    let others = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]
-        .map(|family| condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, number(family)));
-    let mut sockets = vec![rule(others.into_iter().collect::<Result<_, _>>()?)?];
+    let asked = notify::FAMILIES.into_iter().filter(|_| asks);
+    let known = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].into_iter().chain(asked);
+    let others = known.map(|family| condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, number(family)));
+    let mut sockets = vec![rule(others.collect::<Result<_, _>>()?)?];
     for kind in [libc::SOCK_RAW, libc::SOCK_RDM] {
         let masked = SeccompCmpOp::MaskedEq(0xf);
-        sockets.push(rule(vec![condition(1, SeccompCmpArgLen::Dword, masked, number(kind))?])?);
+        let mut conditions = vec![condition(1, SeccompCmpArgLen::Dword, masked, number(kind))?];
+        if asks && kind == libc::SOCK_RAW {
+            let asked = [libc::AF_INET].into_iter().chain(notify::FAMILIES);
+            for family in asked {
+                conditions.push(condition(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, number(family))?);
+            }
+        }
+        sockets.push(rule(conditions)?);
     }
     rules.insert(libc::SYS_socket, sockets);
     Ok(rules)

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde::Serialize;
 
-use crate::launch::{LaunchError, Launcher};
+use crate::launch::{LaunchError, Launcher, WAIVABLE};
 use crate::profile::Profile;
 use crate::rules;
 
@@ -19,6 +19,8 @@ pub struct Facility {
     pub detail: String,
     /// What to do, if it is missing.
     pub fix: Option<&'static str>,
+    /// Whether an operator may have a server started without it.
+    pub waivable: bool,
 }
 
 /// Whether a facility is there.
@@ -56,19 +58,29 @@ const VIEW: &str = "what was found says which path cannot be shown";
 const PROC: &str = "in a container, unmask the system paths below /proc";
 const LANDLOCK: &str = "kernel 6.2 or newer, started with landlock among lsm=";
 const SECCOMP: &str = "a kernel with CONFIG_SECCOMP_FILTER";
+const NOTIFY: &str =
+    "kernel 5.5 or newer; in a container, a seccomp profile that allows seccomp with a listener";
+const BAIT: &str = "raise fs.inotify.max_user_instances and max_user_watches";
 
 /// The facilities that a launch goes through, in order, and what to do about each.
-const ORDER: [(&str, &str); 9] = [
+const ORDER: [(&str, &str); 11] = [
     ("userns", USERNS),
     ("mountns", NAMESPACES),
     ("pidns", NAMESPACES),
     ("netns", NAMESPACES),
     ("view", VIEW),
     ("proc", PROC),
+    ("bait", BAIT),
     ("capabilities", NAMESPACES),
     ("landlock", LANDLOCK),
+    ("seccomp_notify", NOTIFY),
     ("seccomp", SECCOMP),
 ];
+
+/// What to do where a facility is missing.
+pub fn advice(facility: &str) -> Option<&'static str> {
+    ORDER.iter().find(|(name, _)| *name == facility).map(|(_, fix)| *fix)
+}
 
 /// Confines this very program, which then says its version to nobody, and tells how far that came.
 pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
@@ -95,7 +107,8 @@ pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
             detail
         };
         let fix = (status == Status::Missing).then_some(fix);
-        facilities.push(Facility { name, status, detail, fix });
+        let waivable = WAIVABLE.contains(&name);
+        facilities.push(Facility { name, status, detail, fix, waivable });
     }
     let cgroup = tried.as_ref().map_or("unknown", |caged| caged.cgroup.version);
     facilities.push(Facility {
@@ -108,6 +121,7 @@ pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
         detail: cgroup.into(),
         fix: (cgroup == "none")
             .then_some("delegate memory and pids: systemd-run --user --scope -p Delegate=yes"),
+        waivable: false,
     });
     if let Ok(mut caged) = tried {
         let _ = caged.child.wait();

@@ -83,14 +83,43 @@ pub(crate) fn open(profile: &Profile, control: &UnixStream) -> Result<(), Failur
         };
         opened.push(listener.within("egress", format_args!("a listener at {at}"))?);
     }
+    hand_over(control, DOORS, &opened).within("egress", "handing listeners over")
+}
+
+/// What a message with descriptors begins with: doors, watches on baits, where the kernel asks.
+pub(crate) const DOORS: u8 = b'd';
+pub(crate) const BAITS: u8 = b'b';
+pub(crate) const QUESTIONS: u8 = b'n';
+
+/// Hands descriptors out.
+pub(crate) fn hand_over(control: &UnixStream, tag: u8, opened: &[OwnedFd]) -> io::Result<()> {
     let descriptors: Vec<BorrowedFd<'_>> = opened.iter().map(OwnedFd::as_fd).collect();
     let mut space =
         vec![std::mem::MaybeUninit::uninit(); SendAncillaryMessage::ScmRights(&descriptors).size()];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-    rustix::net::sendmsg(control, &[IoSlice::new(b"d")], &mut ancillary, SendFlags::empty())
-        .map(drop)
-        .within("egress", "handing listeners over")
+    rustix::net::sendmsg(control, &[IoSlice::new(&[tag])], &mut ancillary, SendFlags::empty())?;
+    Ok(())
+}
+
+/// Takes descriptors that are handed out; none if something else comes first, which says what went wrong.
+pub(crate) fn take(control: &UnixStream, tag: u8) -> io::Result<Option<Vec<OwnedFd>>> {
+    let mut byte = [0];
+    let peeked = rustix::net::recv(control, &mut byte, RecvFlags::PEEK)?;
+    if peeked.0 == 0 || byte != [tag] {
+        return Ok(None);
+    }
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    rustix::net::recvmsg(control, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
+    let mut received = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            received.extend(descriptors);
+        }
+    }
+    Ok(Some(received))
 }
 
 /// Takes the doors that the launcher hands out; the first thing it sends, if there are any.
@@ -99,22 +128,7 @@ pub(crate) fn receive(profile: &Profile, control: &UnixStream) -> io::Result<Vec
     if plan.is_empty() {
         return Ok(Vec::new());
     }
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    // If this is no door but the beginning of a report, the report says what went wrong.
-    let peeked = rustix::net::recv(control, &mut byte, RecvFlags::PEEK)?;
-    if peeked.0 == 0 || byte != *b"d" {
-        return Ok(Vec::new());
-    }
-    rustix::net::recvmsg(control, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags)?;
-    let mut received = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            received.extend(descriptors);
-        }
-    }
+    let Some(received) = take(control, DOORS)? else { return Ok(Vec::new()) };
     if received.len() != plan.len() {
         return Err(io::Error::other("the launcher did not hand over its listeners"));
     }

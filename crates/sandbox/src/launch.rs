@@ -10,15 +10,19 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::bait::{self, Bait, Watched};
 use crate::broker::StandIns;
 use crate::cgroup::Cgroup;
 use crate::doors;
-use crate::egress::Doors;
+use crate::egress::{Doors, Outlook};
+use crate::notify;
 use crate::profile::Profile;
+use crate::sentry::Sentry;
 use crate::trial::Canaries;
 
 /// The hidden mode of the executable.
@@ -32,7 +36,10 @@ const LONGEST_REPORT: u64 = 64 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// A layer cannot be had (MP-FH-007).
-    #[error("cannot isolate the program: {facility}: {detail}")]
+    #[error(
+        "cannot isolate the program: {facility}: {detail}{}",
+        crate::doctor::advice(facility).map_or_else(String::new, |fix| format!("; what helps: {fix}"))
+    )]
     Facility {
         /// Which one.
         facility: String,
@@ -66,10 +73,31 @@ pub struct Layers {
     pub landlock: i32,
     /// The seccomp filter in force.
     pub seccomp: String,
+    /// Facilities that are missing, and that an operator waived.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub waived: Vec<String>,
     /// Whether the program has a user id that no other process of this machine has.
     pub uid_separation: bool,
     /// What the self-test looked at.
     pub checks: Vec<String>,
+}
+
+/// What holds for a start besides the profile: where baits lie, and which facilities an operator waived for this server.
+#[derive(Debug, Clone)]
+pub struct Conditions {
+    /// Where files lie that nobody has a reason to open (SBX-61).
+    pub baits: Vec<PathBuf>,
+    /// Facilities without which the program is started all the same (SBX-71).
+    pub waived: Vec<String>,
+}
+
+/// Facilities that an operator may waive.
+pub const WAIVABLE: [&str; 2] = ["landlock", "seccomp_notify"];
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self { baits: bait::USUAL.iter().map(PathBuf::from).collect(), waived: Vec::new() }
+    }
 }
 
 /// What the hidden mode is told.
@@ -81,6 +109,15 @@ pub(crate) struct Order {
     /// The certificate of an authority that this process trusts besides the system's.
     pub(crate) authority: Option<String>,
     pub(crate) canaries: Canaries,
+    pub(crate) baits: Vec<Bait>,
+    pub(crate) waived: Vec<String>,
+}
+
+impl Order {
+    /// Whether the program is started without a facility, if there is no way to have it.
+    pub(crate) fn waives(&self, facility: &str) -> bool {
+        WAIVABLE.contains(&facility) && self.waived.iter().any(|waived| waived == facility)
+    }
 }
 
 /// Starts confined programs.
@@ -122,7 +159,7 @@ impl Launcher {
         stdout: Stdio,
         stderr: Stdio,
     ) -> Result<Caged, LaunchError> {
-        let (mut command, handshake) = self.prepare(profile)?;
+        let (mut command, handshake) = self.prepare(profile, &Conditions::default())?;
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         let mut child = Guard(Some(command.spawn()?));
         let Confined { layers, cgroup, doors } = handshake.complete(child.0.as_ref().map_or(0, Child::id))?;
@@ -132,14 +169,15 @@ impl Launcher {
 
     /// The command that starts the launcher, for whoever has a way of their own to start it. The program runs only
     /// after [`Handshake::complete`]; whoever does not get that far kills the child.
-    pub fn prepare(&self, profile: &Profile) -> io::Result<(Command, Handshake)> {
+    pub fn prepare(&self, profile: &Profile, conditions: &Conditions) -> io::Result<(Command, Handshake)> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_read_timeout(Some(PATIENCE))?;
         let theirs = OwnedFd::from(theirs);
         let mut command = Command::new(format!("/proc/self/fd/{}", self.executable.as_raw_fd()));
         command.arg(MODE).arg(theirs.as_raw_fd().to_string()).env_clear();
         hand_over(&mut command, &theirs);
-        Ok((command, Handshake { ours, theirs, profile: profile.clone() }))
+        let conditions = conditions.clone();
+        Ok((command, Handshake { ours, theirs, profile: profile.clone(), conditions }))
     }
 }
 
@@ -160,29 +198,46 @@ pub struct Handshake {
     ours: UnixStream,
     theirs: OwnedFd,
     profile: Profile,
+    conditions: Conditions,
 }
 
 impl Handshake {
     /// Tells the launcher with this process id what to do, looks at its report, and lets it go. Blocks for as long as
     /// that takes.
     pub fn complete(self, pid: u32) -> Result<Confined, LaunchError> {
-        let Self { ours, theirs, profile } = self;
+        let Self { ours, theirs, profile, conditions } = self;
         // Its end is its own now; if it dies, ours must see that.
         drop(theirs);
         let baits = Baits::set()?;
         let cgroup = Cgroup::around(pid, &profile.limits);
         let stand_ins = StandIns::of(&profile)?;
         let order = Order {
-            profile,
             variables: stand_ins.variables(),
             authority: stand_ins.certificate(),
             canaries: baits.canaries.clone(),
+            baits: bait::prepare(&conditions.baits, &profile)?,
+            waived: conditions.waived,
+            profile,
         };
         let mut line = serde_json::to_vec(&order).map_err(io::Error::other)?;
         line.push(b'\n');
         (&ours).write_all(&line)?;
-        let profile = order.profile;
+        let Order { profile, baits: laid, .. } = order;
         let doors = doors::receive(&profile, &ours)?;
+        let (sentry, told) = Sentry::new(&profile.expected_denials);
+        let sentry = Arc::new(sentry);
+        let unwatched = |error: io::Error| LaunchError::Facility {
+            facility: "bait".into(),
+            detail: format!("watching the program's files: {error}"),
+        };
+        let mut watched = vec![Watched::artifacts(&profile).map_err(unwatched)?];
+        if let Some(watching) = doors::take(&ours, doors::BAITS)?.and_then(|mut opened| opened.pop()) {
+            watched.push(Watched::baits(watching, &laid));
+        }
+        // The self-test asks too, so answers are given from here on.
+        if let Some(listener) = doors::take(&ours, doors::QUESTIONS)?.and_then(|mut opened| opened.pop()) {
+            notify::answer(listener, Arc::clone(&sentry))?;
+        }
         let layers = match report(&ours)? {
             Report::Ready(layers) => layers,
             Report::Failed { facility, detail } => return Err(LaunchError::Facility { facility, detail }),
@@ -192,7 +247,11 @@ impl Handshake {
             let detail = format!("the confined process reached {reached} of ours");
             return Err(LaunchError::Facility { facility: "netns".into(), detail });
         }
-        let doors = Doors::new(profile, doors, stand_ins)?;
+        watched.iter().for_each(|watched| drop(watched.look()));
+        sentry.arm();
+        let contents = laid.into_iter().map(|bait| bait.content).collect();
+        let outlook = Outlook { sentry, told, watched, contents };
+        let doors = Doors::new(profile, doors, stand_ins, outlook)?;
         (&ours).write_all(b"go\n")?;
         Ok(Confined { layers, cgroup, doors })
     }

@@ -21,6 +21,8 @@
 //! | `cgroup` | memory and processes, where the machine lets us |
 //! | `doors` | the ways out: listeners inside, handed to the gateway |
 //! | [`egress`] | what passes through them: the gateway's side |
+//! | `notify`, [`bait`] | attempts that are refused and noticed: calls, addresses, files nobody has a reason to open |
+//! | `sentry` | what was noticed, and whether that is the end of it |
 //! | [`broker`] | credentials on their last hop: values, placeholders, values that come back |
 //! | [`doctor`] | what this machine can do, and what to change |
 //!
@@ -35,6 +37,7 @@
 //! Which scopes a server has and which calls are permitted (that is `governance`), and how it is talked to (that is
 //! `upstream`), and who may have which credential (`governance` again).
 
+pub mod bait;
 pub mod broker;
 mod calls;
 mod cgroup;
@@ -42,14 +45,16 @@ pub mod doctor;
 mod doors;
 pub mod egress;
 pub mod launch;
+mod notify;
 mod privileges;
 pub mod profile;
 mod rules;
+mod sentry;
 pub mod stage;
 mod trial;
 mod view;
 
 pub use cgroup::Cgroup;
 pub use egress::{Doors, Gate, Loan, Observed, Pass};
-pub use launch::{Caged, Confined, Handshake, LaunchError, Launcher, Layers};
+pub use launch::{Caged, Conditions, Confined, Handshake, LaunchError, Launcher, Layers};
 pub use profile::{Access, EgressScope, FsScope, Limits, Profile, SecretScope, Tls, Via};

@@ -12,6 +12,7 @@ use landlock::{
     PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 
+use crate::bait::Bait;
 use crate::doors;
 use crate::profile::{Access, Profile};
 use crate::stage::{Failure, Within as _};
@@ -20,7 +21,7 @@ use crate::stage::{Failure, Within as _};
 const NEEDED: i32 = 3;
 
 /// Puts the rules in force; gives the ABI of the kernel.
-pub(crate) fn enforce(profile: &Profile) -> Result<i32, Failure> {
+pub(crate) fn enforce(profile: &Profile, baits: &[Bait]) -> Result<i32, Failure> {
     let abi = kernel_abi();
     if abi < NEEDED {
         return Err(Failure::new("landlock", format!("ABI {NEEDED} is needed, the kernel has {abi}")));
@@ -54,6 +55,10 @@ pub(crate) fn enforce(profile: &Profile) -> Result<i32, Failure> {
     }
     for path in &profile.artifacts {
         rules = allow(rules, path, read)?;
+    }
+    // What cannot be opened would not be noticed.
+    for bait in baits {
+        rules = allow(rules, &bait.path, AccessFs::ReadFile)?;
     }
     for scope in &profile.fs {
         let rights = match scope.access {

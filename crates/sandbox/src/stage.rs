@@ -20,7 +20,7 @@ use nix::unistd::{ForkResult, Pid, fork};
 use crate::launch::{Layers, Order, Report};
 use crate::profile::Profile;
 use crate::view::{Sources, View};
-use crate::{calls, doors, privileges, rules, trial};
+use crate::{bait, calls, doors, notify, privileges, rules, trial};
 
 /// What a launcher that could not do its work exits with.
 const FAILED: i32 = 125;
@@ -123,10 +123,12 @@ fn first(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
 /// Process 1: makes the view and stays.
 fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, Failure> {
     privileges::die_with_parent().within("launcher", "parent death signal")?;
-    View::build(&order.profile, &sources, order.authority.as_deref())?;
+    View::build(&order.profile, &sources, order.authority.as_deref(), &order.baits)?;
     drop(sources);
     privileges::raise_loopback().within("netns", "loopback")?;
     doors::open(&order.profile, control)?;
+    let watching = bait::watch(&order.baits)?;
+    doors::hand_over(control, doors::BAITS, &[watching]).within("bait", "handing watches over")?;
     nix::unistd::sethostname("sandbox").within("utsns", "host name")?;
     let mut watched = SigSet::empty();
     watched.add(Signal::SIGTERM);
@@ -146,10 +148,29 @@ fn third(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
     std::env::set_current_dir(&profile.cwd)
         .within("view", format_args!("working folder {}", profile.cwd.display()))?;
     privileges::drop_all().within("capabilities", "drop")?;
-    let landlock = rules::enforce(profile)?;
-    calls::filter()?;
+    let mut waived = Vec::new();
+    let landlock = match rules::enforce(profile, &order.baits) {
+        Err(_) if order.waives("landlock") => {
+            waived.push("landlock".to_owned());
+            0
+        }
+        enforced => enforced?,
+    };
+    let asks = match notify::install() {
+        Ok(listener) => {
+            doors::hand_over(control, doors::QUESTIONS, &[listener])
+                .within("seccomp_notify", "handing over")?;
+            true
+        }
+        Err(_) if order.waives("seccomp_notify") => {
+            waived.push("seccomp_notify".to_owned());
+            false
+        }
+        Err(failure) => return Err(failure),
+    };
+    calls::filter(asks)?;
     let checks = trial::run(profile, &order.canaries)?;
-    let layers = Layers { landlock, seccomp: calls::NAME.into(), uid_separation: false, checks };
+    let layers = Layers { landlock, seccomp: calls::NAME.into(), waived, uid_separation: false, checks };
     report(control, &Report::Ready(layers));
     let mut word = String::new();
     let _ = BufReader::new(control.take(16)).read_line(&mut word);

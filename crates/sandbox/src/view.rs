@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
+use crate::bait::{self, Bait};
 use crate::broker::{OWN_BUNDLE, WHOLE_BUNDLE};
 use crate::doors;
 use crate::profile::{Access, Profile};
@@ -129,6 +130,7 @@ fn resolve(path: &Path) -> Result<OwnedFd, Failure> {
 pub(crate) struct View<'a> {
     profile: &'a Profile,
     authority: Option<&'a str>,
+    baits: &'a [Bait],
 }
 
 impl View<'_> {
@@ -136,8 +138,9 @@ impl View<'_> {
         profile: &Profile,
         sources: &Sources,
         authority: Option<&str>,
+        baits: &[Bait],
     ) -> Result<(), Failure> {
-        let view = View { profile, authority };
+        let view = View { profile, authority, baits };
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
             .within("mountns", "private mounts")?;
@@ -179,6 +182,9 @@ impl View<'_> {
         directory(Path::new("tmp/home"))?;
         for (path, source, kind) in &sources.items {
             show(path, source, *kind)?;
+        }
+        for bait in self.baits {
+            bait::lay(bait)?;
         }
         for (link, interpreter) in &sources.links {
             let place = inside(link);

@@ -23,7 +23,10 @@ pub enum UpstreamError {
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// It cannot be confined as its declaration wants, so it was not started (MP-FH-007).
-    #[error("the server cannot be confined: {facility}: {detail}; `portcullis sandbox doctor` says more")]
+    #[error(
+        "the server cannot be confined: {facility}: {detail}; {}`portcullis sandbox doctor` says more",
+        portcullis_sandbox::doctor::advice(facility).map_or_else(String::new, |fix| format!("what helps: {fix}; "))
+    )]
     Isolation {
         /// What is missing.
         facility: String,

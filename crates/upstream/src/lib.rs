@@ -64,6 +64,7 @@ pub mod snapshot;
 mod sse;
 mod stdio;
 mod tls;
+pub mod waivers;
 pub mod web;
 
 pub use beside::{Beside, Input, Unanswered, Wants};
@@ -73,5 +74,6 @@ pub use era::Era;
 pub use error::UpstreamError;
 pub use event::UpstreamEvent;
 pub use live::Live;
+pub use process::rehearse;
 pub use settings::Settings;
 pub use snapshot::{Greeting, Snapshot};

@@ -128,10 +128,10 @@ impl Link {
         }
     }
 
-    /// The gate of a process that may talk to somebody.
+    /// Who watches a process of ours.
     pub(crate) fn gate(&self) -> Option<&Gate> {
         match self {
-            Link::Stdio(link) => link.gate(),
+            Link::Stdio(link) => Some(link.gate()),
             Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
         }
     }

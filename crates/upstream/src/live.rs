@@ -216,9 +216,10 @@ impl Live {
         attendant: Option<&Arc<dyn Beside>>,
     ) -> SealedResponse {
         let gate = self.link.gate();
-        let _pass = gate.and_then(|gate| {
-            let reach = permit.reach()?;
-            Some(gate.admit(permit.permit_id().to_string(), reach.scopes.clone(), reach.bytes))
+        let _pass = gate.map(|gate| {
+            let (scopes, bytes) =
+                permit.reach().map_or((Vec::new(), 0), |reach| (reach.scopes.clone(), reach.bytes));
+            gate.admit(permit.permit_id().to_string(), scopes, bytes)
         });
         let substituted = permit.credentials().iter().any(|delivery| delivery.via == Via::Proxy);
         let _turn = if substituted { Some(self.placeholders.lock().await) } else { None };
@@ -245,6 +246,9 @@ impl Live {
             let reason = "it gave a credential back that was lent to a call".into();
             self.events.emit(UpstreamEvent::Escaped { reason });
             return permit.seal(escaped("secret_echo", outcome));
+        }
+        if let (Some(gate), Outcome::Result(raw) | Outcome::RpcError(raw)) = (gate, &outcome) {
+            gate.has_bait(raw);
         }
         if let Some(violation) = gate.and_then(Gate::escaped) {
             return permit.seal(escaped(violation, outcome));

@@ -10,15 +10,16 @@ use std::sync::OnceLock;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use portcullis_core::ServerIdentity;
 use portcullis_governance::endpoint::check_pins;
-use portcullis_sandbox::{Cgroup, Confined, Doors, LaunchError, Launcher, Layers};
+use portcullis_sandbox::{Cgroup, Conditions, Confined, Doors, LaunchError, Launcher, Layers};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::{StdioEndpoint, UpstreamError};
+use crate::{Settings, StdioEndpoint, UpstreamError};
 
 /// Starts the program in its cage, with an environment of its own, in a process group of its own, unable to gain
 /// privileges, and bound to die with us. Its files are compared with their pins first. There is no other way to start
@@ -26,7 +27,10 @@ use crate::{StdioEndpoint, UpstreamError};
 ///
 /// What is started is the launcher, and it becomes the program only after its report; the second value says what
 /// confines it, the third is where it gets out.
-pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage, Doors), UpstreamError> {
+pub(crate) async fn spawn(
+    endpoint: &StdioEndpoint,
+    conditions: &Conditions,
+) -> Result<(Child, Cage, Doors), UpstreamError> {
     let shown = endpoint.profile.command.display().to_string();
     let failed = |reason: String| UpstreamError::Spawn { command: shown.clone(), reason };
     let pins = endpoint.pins.clone();
@@ -34,7 +38,7 @@ pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage, Door
         tokio::task::spawn_blocking(move || check_pins(&pins)).await.map_err(|e| failed(e.to_string()))??;
     }
     let (command, handshake) = launcher()
-        .and_then(|launcher| launcher.prepare(&endpoint.profile))
+        .and_then(|launcher| launcher.prepare(&endpoint.profile, conditions))
         .map_err(|error| failed(error.to_string()))?;
     let mut command = Command::from(command);
     command
@@ -53,6 +57,22 @@ pub(crate) async fn spawn(endpoint: &StdioEndpoint) -> Result<(Child, Cage, Door
         Err(LaunchError::Facility { facility, detail }) => Err(UpstreamError::Isolation { facility, detail }),
         Err(LaunchError::Io(error)) => Err(failed(error.to_string())),
     }
+}
+
+/// Confines a server's program, tests that, and ends it before the program runs (SBX-72): what confines it, and which
+/// control groups there are.
+pub async fn rehearse(
+    server: &ServerIdentity,
+    endpoint: &StdioEndpoint,
+    settings: &Settings,
+) -> Result<(Layers, &'static str), UpstreamError> {
+    let (mut child, cage, doors) = spawn(endpoint, &settings.conditions_of(server)).await?;
+    drop(doors);
+    sweep(group_of(&child));
+    let _ = child.wait().await;
+    let confined = (cage.layers.clone(), cage.cgroup.version);
+    let _ = tokio::task::spawn_blocking(move || drop(cage)).await;
+    Ok(confined)
 }
 
 /// What confines a child. Its control group goes with it.

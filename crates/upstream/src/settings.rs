@@ -22,6 +22,10 @@ pub struct Settings {
     pub list_timeout: Duration,
     /// Certificate authorities besides the machine's own, in PEM form.
     pub authorities: Option<std::path::PathBuf>,
+    /// Where baits lie.
+    pub conditions: portcullis_sandbox::Conditions,
+    /// What operators waived for servers.
+    pub waivers: std::sync::Arc<crate::waivers::Waivers>,
     /// Who lends credentials to calls that were permitted; nobody where there is none.
     pub broker: Option<std::sync::Arc<portcullis_governance::broker::Broker>>,
     /// Addresses of hosts that are not asked of the machine's resolver, for processes that may talk to them.
@@ -61,6 +65,8 @@ impl Default for Settings {
             list_timeout: Duration::from_secs(30),
             authorities: None,
             broker: None,
+            waivers: std::sync::Arc::default(),
+            conditions: portcullis_sandbox::Conditions::default(),
             hosts: BTreeMap::new(),
             connect_timeout: Duration::from_secs(5),
             settle_quiet: Duration::from_millis(200),
@@ -78,6 +84,14 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// What holds for a start of a server now.
+    pub(crate) fn conditions_of(
+        &self,
+        server: &portcullis_core::ServerIdentity,
+    ) -> portcullis_sandbox::Conditions {
+        portcullis_sandbox::Conditions { waived: self.waivers.of(server), ..self.conditions.clone() }
+    }
+
     /// The pause after `failures` in a row: doubling, capped, and spread so that many servers that failed
     /// together do not come back together (PRO-39).
     pub(crate) fn pause(&self, failures: u32) -> Duration {

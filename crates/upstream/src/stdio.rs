@@ -5,6 +5,7 @@
 //! meanwhile into a single write. One keeps its last words. One waits for its end, and brings it about when told.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -37,7 +38,7 @@ pub(crate) struct StdioLink {
     ended: watch::Receiver<Option<String>>,
     words: LastWords,
     group: Option<Pid>,
-    gate: Option<Gate>,
+    gate: Gate,
 }
 
 impl StdioLink {
@@ -47,7 +48,8 @@ impl StdioLink {
         events: Events,
         probe: &Probe<'_>,
     ) -> Result<(Self, (Layers, &'static str)), UpstreamError> {
-        let (mut child, cage, doors) = process::spawn(endpoint).await?;
+        let (mut child, cage, doors) =
+            process::spawn(endpoint, &probe.settings.conditions_of(probe.server)).await?;
         let grace = probe.settings.grace;
         let confined = (cage.layers.clone(), cage.cgroup.version);
         let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -59,7 +61,7 @@ impl StdioLink {
         let (closing, close) = watch::channel(false);
         let (end, ended) = watch::channel(None);
         let words = LastWords::default();
-        let gate = guard(doors, &events, probe, closing.clone())?;
+        let gate = guard(doors, &events, probe, group)?;
         let (desk, frames) = Desk::new(events);
         tokio::spawn(words.clone().record(stderr));
         tokio::spawn(write(stdin, frames, close.clone()));
@@ -68,9 +70,9 @@ impl StdioLink {
         Ok((Self { desk, closing, ended, words, group, gate }, confined))
     }
 
-    /// Through which the child talks to others, if it may.
-    pub(crate) fn gate(&self) -> Option<&Gate> {
-        self.gate.as_ref()
+    /// Who watches the child, and through whom it talks to others if it may.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     pub(crate) fn desk(&self) -> &Arc<Desk> {
@@ -104,22 +106,33 @@ impl StdioLink {
     }
 }
 
-/// Puts a gate at the doors of a child, if it has any. A child that tries to leave its scopes is ended.
+/// Has a child watched, and its doors, if it has any. One that tries to leave its scopes is ended at once (SBX-60).
 fn guard(
     doors: Doors,
     events: &Events,
     probe: &Probe<'_>,
-    closing: watch::Sender<bool>,
-) -> Result<Option<Gate>, UpstreamError> {
-    if doors.is_empty() {
-        return Ok(None);
-    }
+    group: Option<Pid>,
+) -> Result<Gate, UpstreamError> {
     let (server, authority, events) = (probe.server.clone(), Arc::clone(probe.authority), events.clone());
+    let ended = AtomicBool::new(false);
     let told = move |what: Observed| {
         authority.observed(&server, &what);
-        if let Observed::Denied { target, port, reason, violation: Some(_), .. } = &what {
-            closing.send_replace(true);
-            let reason = format!("it tried to reach {target}:{port}: {reason}");
+        let reason = match &what {
+            Observed::Denied { target, port, reason, violation: Some(_), .. } => {
+                format!("it tried to reach {target}:{port}: {reason}")
+            }
+            Observed::Attempted { kind: "bait", what, violation: true, .. } => {
+                format!("bait: it opened {what}, which nobody has a reason to open")
+            }
+            Observed::Attempted { kind: "artifact", what, violation: true, .. } => {
+                format!("artifact: {what} was changed while the server runs")
+            }
+            Observed::Attempted { kind, what, violation: true, .. } => format!("{kind}: it tried {what}"),
+            _ => return,
+        };
+        // One escape may be noticed in several ways; it is ended once.
+        if !ended.swap(true, Ordering::AcqRel) {
+            process::sweep(group);
             events.emit(UpstreamEvent::Escaped { reason });
         }
     };
@@ -129,7 +142,7 @@ fn guard(
         None
     };
     let gate = Gate::open(doors, probe.settings.hosts.clone(), outward, Box::new(told));
-    gate.map(Some).map_err(|error| UpstreamError::unavailable(format!("no gate for the server: {error}")))
+    gate.map_err(|error| UpstreamError::unavailable(format!("the server cannot be watched: {error}")))
 }
 
 impl Drop for StdioLink {

@@ -1,6 +1,6 @@
 //! A private conversation with a host, as any program would have it: certificates that SSL_CERT_FILE names are trusted.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,22 @@ pub(crate) fn get(address: &str, path: &str, headers: &[&str]) -> io::Result<Str
     let client = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
     let stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
-    let mut stream = StreamOwned::new(client, stream);
+    exchange(StreamOwned::new(client, stream), address, path, headers)
+}
+
+/// The same in the clear.
+pub(crate) fn get_in_the_clear(address: &str, path: &str, headers: &[&str]) -> io::Result<String> {
+    let stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    exchange(stream, address, path, headers)
+}
+
+fn exchange(
+    mut stream: impl io::Read + io::Write,
+    address: &str,
+    path: &str,
+    headers: &[&str],
+) -> io::Result<String> {
     write!(stream, "GET {} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n", filled(path))?;
     for header in headers {
         write!(stream, "{}\r\n", filled(header))?;

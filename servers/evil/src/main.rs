@@ -6,6 +6,7 @@
 
 mod https;
 mod serve;
+mod without;
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -74,7 +75,9 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
             numbers.pop();
             Ok(format!("{numbers:?}"))
         }
+        ["without", facility, program, rest @ ..] => Err(without::run(facility, program, rest)),
         ["https", address, path, headers @ ..] => https::get(address, path, headers),
+        ["http", address, path, headers @ ..] => https::get_in_the_clear(address, path, headers),
         ["everything"] => Ok(everything()),
         ["say", text] => Ok((*text).to_owned()),
         ["variable", name] => std::env::var(name).map_err(io::Error::other),
@@ -102,7 +105,7 @@ fn everything() -> String {
     seen.extend(std::env::vars().map(|(name, value)| format!("{name}={value}")));
     let files = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     for process in files("/proc") {
-        for file in ["environ", "cmdline", "maps"] {
+        for file in ["environ", "cmdline"] {
             let text = fs::read(process.join(file)).unwrap_or_default();
             seen.push(String::from_utf8_lossy(&text).into_owned());
         }
@@ -111,7 +114,8 @@ fn everything() -> String {
         for path in files(folder).filter(|path| path.is_file()) {
             seen.push(path.display().to_string());
             // Files that exist to be opened are somebody else's act.
-            if !path.ends_with("shadow") {
+            let short = path.metadata().is_ok_and(|about| about.len() < 16 << 10);
+            if short && !path.ends_with("shadow") {
                 seen.push(String::from_utf8_lossy(&fs::read(&path).unwrap_or_default()).into_owned());
             }
         }
@@ -131,6 +135,7 @@ fn call(name: &str) -> io::Result<String> {
         "keyctl" => raw(libc::SYS_keyctl, [0, 0, 0]),
         "userfaultfd" => raw(libc::SYS_userfaultfd, [0, 0, 0]),
         "ptrace" => raw(libc::SYS_ptrace, [0, 0, 0]),
+        "attach" => raw(libc::SYS_ptrace, [16, 1, 0]),
         "process_vm_readv" => raw(libc::SYS_process_vm_readv, [1, 0, 0]),
         "open_by_handle_at" => raw(libc::SYS_open_by_handle_at, [0, 0, 0]),
         "setns" => raw(libc::SYS_setns, [0, 0, 0]),

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod artifacts;
+mod cage;
 mod catalogue;
 mod custody;
 mod draft;
@@ -53,6 +54,7 @@ use crate::surface::published::Press;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
+pub use cage::Waiver;
 pub use draft::{Drafted, Drafting};
 pub use evidence::Piece;
 pub use explain::Explanation;
@@ -114,6 +116,8 @@ pub struct GatewayOptions {
     pub surface: SurfaceOptions,
     /// Addresses of hosts that confined servers may talk to, where the machine's resolver is not to be asked.
     pub hosts: std::collections::BTreeMap<String, Vec<std::net::IpAddr>>,
+    /// Where files lie in the view of confined servers that nobody has a reason to open, if not in the usual places.
+    pub baits: Option<Vec<PathBuf>>,
     /// Certificate authorities of servers besides the machine's own.
     pub authorities: Option<PathBuf>,
     /// How agents prove who they are over HTTP.
@@ -177,6 +181,7 @@ impl GatewayOptions {
             records: BTreeMap::new(),
             surface: SurfaceOptions::default(),
             authorities: None,
+            baits: None,
             hosts: std::collections::BTreeMap::new(),
             access: AccessOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),

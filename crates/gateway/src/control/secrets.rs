@@ -9,6 +9,7 @@ use portcullis_governance::broker::vault::{Entry, Kind, LONGEST, Vault};
 use portcullis_governance::broker::{Broker, CredentialClass};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_sandbox::broker::Secret;
+use rustix::process::{Resource, Rlimit, setrlimit};
 use serde::Serialize;
 use serde_json::json;
 
@@ -40,6 +41,9 @@ pub(super) fn broker(options: &GatewayOptions, log: &AuditLog) -> Result<Arc<Bro
     let unusable = |error: String| {
         ControlError::new(ErrorCode::ControlUnavailable, format!("the vault cannot be opened: {error}"))
     };
+    // SBX-55: what is in memory stays there.
+    let nothing = Rlimit { current: Some(0), maximum: Some(0) };
+    let _ = setrlimit(Resource::Core, nothing);
     let key = log.vault_key().map_err(|error| unusable(error.to_string()))?;
     let path = options.home.join("keys/vault.json");
     let vault = Vault::open(path, key).map_err(|error| unusable(error.to_string()))?;

@@ -20,6 +20,7 @@ use portcullis_governance::permit::Mint;
 use portcullis_governance::policy::Policy;
 use portcullis_governance::record::{Isolation, RegistrationRecord, ServerState};
 use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
+use portcullis_sandbox::Conditions;
 use portcullis_store::Store;
 use portcullis_upstream::records::hooks::Hooks;
 use portcullis_upstream::{Connection, Endpoint, Settings};
@@ -95,6 +96,7 @@ impl Gateway {
         let broker = super::secrets::broker(&options, &log)?;
         let settings = Settings {
             broker: Some(broker.clone()),
+            conditions: conditions(&options),
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
             hosts: options.hosts.clone(),
@@ -191,6 +193,7 @@ impl Gateway {
             history: super::history::Shared::default(),
             state: tokio::sync::Mutex::new(state),
         });
+        control.restore_waivers().await;
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(shaping.sweep(stopped.clone()));
         tokio::spawn(control.clone().follow_surface(stopped.clone()));
@@ -260,6 +263,12 @@ impl AuditSettings {
             audit.signer.clone_from(signer);
         }
     }
+}
+
+/// What holds for the start of every server.
+fn conditions(options: &GatewayOptions) -> Conditions {
+    let usual = Conditions::default();
+    Conditions { baits: options.baits.clone().unwrap_or(usual.baits), waived: usual.waived }
 }
 
 fn unusable_home(error: io::Error) -> ControlError {
@@ -470,6 +479,8 @@ impl State {
         settings: &Settings,
     ) {
         let identity = record.server_identity.clone();
+        // A waiver is for one life of a server (SBX-71).
+        settings.waivers.end(&identity);
         // What policy assigns is what the policy in force assigns, not the one of the day of registration.
         record.assigned_trust_tier =
             self.policy.settings().assigned_tier(&identity, record.requested_trust_tier);

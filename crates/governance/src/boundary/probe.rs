@@ -90,6 +90,12 @@ impl ProbeAuthority for Prober {
                 EventName::SandboxEgressDenied,
                 json!({"kind": violation, "permits": permits, "port": port, "reason": reason, "server": server, "target": target, "violation": violation.is_some()}),
             ),
+            // What was done with files is told where the process is ended for it.
+            Observed::Attempted { kind: "bait" | "artifact", .. } => return,
+            Observed::Attempted { what, violation, permits, .. } => (
+                EventName::SandboxSyscallDenied,
+                json!({"call": what, "permits": permits, "server": server, "violation": violation}),
+            ),
             Observed::NameDenied { name } => {
                 (EventName::SandboxDnsDenied, json!({"name": name, "server": server}))
             }

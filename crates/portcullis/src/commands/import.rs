@@ -194,7 +194,7 @@ fn identity(name: &str) -> String {
     made
 }
 
-/// There is nowhere to keep a secret for a server that is started here, and an environment is no such place.
+/// An environment is no place to keep a secret, and how one travels is for its operator to declare.
 fn needs_a_secret(entry: &Entry) -> Option<String> {
     let How::Stdio { args, env, .. } = &entry.how else { return None };
     let secret = env.iter().find(|(name, value)| {
@@ -205,7 +205,7 @@ fn needs_a_secret(entry: &Entry) -> Option<String> {
     });
     if let Some((name, _)) = secret {
         return Some(format!(
-            "its {} looks like a secret, and servers that are started here are given none yet",
+            "its {} looks like a secret; keep it with `portcullis secret set` and declare how it travels",
             visible(name)
         ));
     }

@@ -4,6 +4,7 @@ mod admin;
 mod approve;
 mod artifact;
 mod audit;
+mod cage;
 mod call;
 mod catalog;
 pub(crate) mod connect;
@@ -31,7 +32,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use portcullis_gateway::GatewayOptions;
 
-use crate::cli::{Cli, Command, ContextCommand, DemoCommand, Global};
+use crate::cli::{Cli, Command, ContextCommand, DemoCommand, Global, SandboxCommand};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::home;
@@ -79,7 +80,7 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     // A confined program is started from a process without other threads, and needs nothing of ours.
-    if let Command::Sandbox(command) = &cli.command {
+    if let Command::Sandbox(command @ (SandboxCommand::Doctor | SandboxCommand::Run(_))) = &cli.command {
         return sandbox::run(output, command);
     }
     // Needs a file and nothing else.
@@ -120,7 +121,8 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,
             Command::Why(args) => why::run(&context, &args).await,
-            Command::Sandbox(_) | Command::Completions { .. } | Command::Context(_) | Command::Connect(_) => {
+            Command::Sandbox(command) => cage::run(&context, command).await,
+            Command::Completions { .. } | Command::Context(_) | Command::Connect(_) => {
                 unreachable!("handled above")
             }
         }

@@ -23,6 +23,8 @@ const CANARY: &str = "canary-5f1d9c7e/not+to=be.seen";
 /// A host that speaks TLS, writes down what it is asked, and says it back.
 struct Host {
     port: u16,
+    /// The same host in the clear.
+    plain: u16,
     authority: String,
     heard: Arc<Mutex<Vec<String>>>,
 }
@@ -58,9 +60,11 @@ impl Host {
                     let mut reader = BufReader::new(&mut stream);
                     while reader.read_line(&mut request).is_ok_and(|read| read > 2) {}
                     log.lock().unwrap().push(request.clone());
+                    // What comes last comes in a piece of its own; nothing of interest is in it.
+                    let filling = "x".repeat(1000);
                     let answer = format!(
-                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Echo: {}\r\n\r\n{request}",
-                        request.len(),
+                        "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nX-Echo: {}\r\n\r\n{request}{filling}",
+                        request.len() + filling.len(),
                         request
                             .lines()
                             .find_map(|line| line.strip_prefix("authorization: "))
@@ -72,7 +76,20 @@ impl Host {
                 });
             }
         });
-        Self { port, authority: issuer.pem(), heard }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let plain = listener.local_addr().unwrap().port();
+        let log = Arc::clone(&heard);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let mut request = String::new();
+                let mut reader = BufReader::new(&stream);
+                while reader.read_line(&mut request).is_ok_and(|read| read > 2) {}
+                log.lock().unwrap().push(request);
+                let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+            }
+        });
+        Self { port, plain, authority: issuer.pem(), heard }
     }
 
     fn heard(&self) -> Vec<String> {
@@ -83,21 +100,15 @@ impl Host {
 /// A gateway whose evil server may talk to two hosts, and has a placeholder for one.
 fn scene(host: &Host) -> (Home, Evil) {
     let home = Home::new(
-        "[sandbox.hosts]\n\"api.example\" = [\"127.0.0.1\"]\n\"other.example\" = [\"127.0.0.1\"]\n[upstream]\nca_file = \"ca.pem\"\n",
+        "[sandbox.hosts]\n\"api.example\" = [\"127.0.0.1\"]\n\"other.example\" = [\"127.0.0.1\"]\n[upstream]\nca_file = \"ca.pem\"\n[redaction]\nenabled = false\nwaiver = \"placeholders are looked at\"\n",
     );
     fs::write(home.path().join("ca.pem"), &host.authority).unwrap();
     let evil = Evil::new(&home);
-    let egress = |name: &str, host_name: &str| {
-        format!(
-            "\n  {name}: {{ kind: egress, host: {host_name}, port: {}, tls: required, addrs: [127.0.0.1] }}",
-            host.port
-        )
-    };
     let scopes = format!(
-        "{}{}\n  token: {{ kind: secret, credential_class: issues.read, via: proxy, name: API_TOKEN, toward: api, \
-         format: \"ghp_{{36}}\", in: [header, query] }}",
-        egress("api", "api.example"),
-        egress("other", "other.example"),
+        "\n  api: {{ kind: egress, host: api.example, port: {}, tls: required, addrs: [127.0.0.1] }}\n  other: {{ kind: egress, \
+         host: other.example, port: {}, tls: none, addrs: [127.0.0.1] }}\n  token: {{ kind: secret, credential_class: issues.read, \
+         via: proxy, name: API_TOKEN, toward: api, format: \"ghp_{{36}}\", in: [header, query] }}",
+        host.port, host.plain,
     );
     let declared = Declared {
         scopes: &scopes,
@@ -144,8 +155,10 @@ fn the_host_gets_the_credential_and_the_process_a_placeholder() {
     assert!(heard.contains("token=canary-5f1d9c7e%2Fnot%2Bto%3Dbe.seen"), "{heard}");
 
     // S-CRD-2: to another declared host it is a string that means nothing.
-    ask(&daemon, &home, "evil__act", &strs(&bearer(&host, "other.example")));
-    assert!(host.heard().pop().unwrap().contains(&format!("Bearer {placeholder}")));
+    let other = format!("other.example:{}", host.plain);
+    ask(&daemon, &home, "evil__act", &["http", &other, "/", "Authorization: Bearer $API_TOKEN"]);
+    let heard = host.heard().pop().unwrap();
+    assert!(heard.contains(&format!("Bearer {placeholder}")), "{heard}");
 
     // S-CRD-1: nothing that the process can see, nor anything in its memory, has the value.
     let seen = outcome(&ask(&daemon, &home, "evil__act", &["everything"]));
@@ -303,6 +316,7 @@ fn with_header(home: &Home) -> (HttpSpy, Daemon) {
         "local",
         "--waive-isolation",
         "a test",
+        "--yes",
         "--capability-declaration",
         file.to_str().unwrap(),
     ]);

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, Home, program};
+use crate::support::{Daemon, Home, eventually, program};
 
 /// A malicious server with a program file of its own.
 pub(crate) struct Evil {
@@ -108,4 +108,109 @@ pub(crate) fn secret(home: &Home, args: &str, value: &str) {
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(!said.contains(value), "{said}");
+}
+
+fn scene() -> (Home, Evil) {
+    let home = Home::new("");
+    let evil = Evil::new(&home);
+    evil.register(&home, &Declared { scopes: "", act: NOTHING, other: NOTHING }, &[]);
+    (home, evil)
+}
+
+#[test]
+fn what_no_honest_server_tries_ends_it_and_withholds_its_answer() {
+    // SBX-34, SBX-60, SBX-61, SBX-63, MP-FH-008, S-BAIT-1, S-NET-1, S-PROC-3
+    for (act, kind) in [
+        (&["read", "/etc/shadow"][..], "bait"),
+        (&["read", "/root/.ssh/id_ed25519"], "bait"),
+        (&["read", "/tmp/home/.ssh/id_ed25519"], "bait"),
+        (&["tcp", "192.0.2.1:80"], "egress"),
+        (&["udp", "192.0.2.1:53"], "egress"),
+        (&["socket", "17", "3"], "syscall"),
+        (&["socket", "40", "1"], "syscall"),
+        (&["socket", "2", "3"], "syscall"),
+        (&["call", "mount"], "syscall"),
+        (&["call", "bpf"], "syscall"),
+        (&["call", "process_vm_readv"], "syscall"),
+        (&["call", "open_by_handle_at"], "syscall"),
+        (&["call", "attach"], "syscall"),
+    ] {
+        let (home, evil) = scene();
+        let daemon = home.serve();
+        let answer = ask(&daemon, &home, "evil__act", act);
+        assert_eq!(answer["error"]["data"]["details"]["code"], "MP-FH-008", "{act:?}: {answer}");
+        eventually("the halt", || (home.json(&["mcp", "list"])[0]["state"] == "halted").then_some(()));
+        eventually("its end", || evil.processes().is_empty().then_some(()));
+        daemon.stop();
+        let withheld = home.events("execution.withheld");
+        assert_eq!(withheld[0]["data"]["kind"], kind, "{act:?}: {withheld:?}");
+        assert_eq!(home.events("mcp.scope_violation").len(), 1, "{act:?}");
+        assert_eq!(home.events("trust.violation").len(), 1, "{act:?}: trust is reset");
+        let permit = &home.events("execution.intent")[0]["data"]["permit_id"];
+        let told = match kind {
+            "egress" => home.events("sandbox.egress_denied"),
+            "syscall" => home.events("sandbox.syscall_denied"),
+            _ => continue,
+        };
+        assert_eq!(&told[0]["data"]["permits"][0], permit, "{act:?}: {told:?}");
+    }
+}
+
+#[test]
+fn what_runtimes_try_innocently_is_refused_and_no_more() {
+    // SBX-34, SBX-60: probes fail quietly, or are only told.
+    let (home, evil) = scene();
+    let daemon = home.serve();
+    for (act, errno) in [
+        (&["socket", "10", "1"][..], 97),
+        (&["socket", "16", "3"], 97),
+        (&["call", "unshare"], 1),
+        (&["call", "setns"], 1),
+        (&["call", "keyctl"], 1),
+        (&["call", "userfaultfd"], 1),
+        (&["call", "io_uring"], 38),
+        (&["call", "clone3"], 38),
+    ] {
+        let seen = outcome(&ask(&daemon, &home, "evil__act", act));
+        assert_eq!((&seen["worked"], &seen["errno"]), (&json!(false), &json!(errno)), "{act:?}: {seen}");
+    }
+    assert!(!evil.processes().is_empty());
+    daemon.stop();
+    assert_eq!(home.json(&["mcp", "list"])[0]["state"], "active");
+    let told = home.events("sandbox.syscall_denied");
+    let calls: Vec<&str> = told.iter().filter_map(|event| event["data"]["call"].as_str()).collect();
+    assert_eq!(calls, ["unshare", "setns"]);
+}
+
+#[test]
+fn a_place_that_honest_servers_look_at_is_taken_off_the_list() {
+    // SBX-61
+    let home = Home::new("[sandbox]\nbaits = [\"/etc/shadow\"]\n");
+    let evil = Evil::new(&home);
+    evil.register(&home, &Declared { scopes: "", act: NOTHING, other: NOTHING }, &[]);
+    let daemon = home.serve();
+    let seen = outcome(&ask(&daemon, &home, "evil__act", &["read", "/root/.ssh/id_ed25519"]));
+    assert_eq!(seen["worked"], false, "{seen}");
+    let answer = ask(&daemon, &home, "evil__act", &["read", "/etc/shadow"]);
+    assert_eq!(answer["error"]["data"]["details"]["code"], "MP-FH-008", "{answer}");
+    daemon.stop();
+}
+
+#[test]
+fn a_program_file_that_changes_while_it_runs_ends_the_server() {
+    // SBX-60: artifact
+    let home = Home::new("");
+    let evil = Evil::new(&home);
+    let part = home.beside("part.txt");
+    fs::write(&part, "1").unwrap();
+    let declared = Declared { scopes: "", act: NOTHING, other: NOTHING };
+    evil.register(&home, &declared, &["--artifact", part.to_str().unwrap()]);
+    let daemon = home.serve();
+    ask(&daemon, &home, "evil__act", &["say", "hello"]);
+    fs::write(&part, "2").unwrap();
+    eventually("the halt", || (home.json(&["mcp", "list"])[0]["state"] == "halted").then_some(()));
+    eventually("its end", || evil.processes().is_empty().then_some(()));
+    daemon.stop();
+    let told = home.events("mcp.scope_violation");
+    assert!(told[0]["data"]["reason"].as_str().unwrap().starts_with("artifact"), "{told:?}");
 }

@@ -25,6 +25,8 @@ mod gauntlet;
 mod importing;
 mod invariants;
 mod issuer;
+mod lacking;
+mod matrix;
 mod news;
 mod onboarding;
 mod policy;

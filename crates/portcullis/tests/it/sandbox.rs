@@ -63,7 +63,7 @@ fn files_of_the_host_do_not_exist_for_a_confined_program() {
     let secret = dir.path().join("secret");
     fs::write(&secret, "hunter2").unwrap();
     for path in
-        [secret.to_str().unwrap(), "/root/.bashrc", "/etc/shadow", "/var/log/dpkg.log", "/sys/kernel/notes"]
+        [secret.to_str().unwrap(), "/root/.bashrc", "/etc/gshadow", "/var/log/dpkg.log", "/sys/kernel/notes"]
     {
         refused(&[], &["read", path], &[ENOENT, EACCES]);
     }
@@ -73,6 +73,9 @@ fn files_of_the_host_do_not_exist_for_a_confined_program() {
     }
     let passwd = worked(&[], &["read", "/etc/passwd"]);
     assert!(passwd.starts_with("sandbox:") && passwd.lines().count() == 1, "{passwd}");
+    // What lies where thieves look first is not the host's.
+    let shadow = worked(&[], &["read", "/etc/shadow"]);
+    assert!(shadow.len() == 64 && !shadow.contains(':'), "{shadow}");
     refused(&[], &["list", "/"], &[EACCES]);
     let gateway = std::process::id();
     refused(&[], &["read", &format!("/proc/{gateway}/environ")], &[ENOENT, EACCES]);

@@ -17,15 +17,19 @@ use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
+use crate::bait::Watched;
 use crate::broker::{Secret, StandIns};
 use crate::doors::Door;
+use crate::notify::Attempt;
 use crate::profile::{EgressScope, Profile};
+use crate::sentry::Sentry;
 
 /// How long connections of a call that is over may linger, for clients that keep them.
 const GRACE: Duration = Duration::from_secs(5);
@@ -38,28 +42,39 @@ pub struct Doors {
     profile: Profile,
     open: Vec<(Door, OwnedFd)>,
     stand_ins: StandIns,
+    outlook: Outlook,
+}
+
+/// What is to be seen of a process besides what comes through its doors.
+#[derive(Debug)]
+pub(crate) struct Outlook {
+    pub(crate) sentry: Arc<Sentry>,
+    pub(crate) told: UnboundedReceiver<Attempt>,
+    pub(crate) watched: Vec<Watched>,
+    /// What is in its baits.
+    pub(crate) contents: Vec<String>,
 }
 
 impl Doors {
     /// Takes the listeners, and the connections that the self-test made to them.
-    pub(crate) fn new(profile: Profile, open: Vec<(Door, OwnedFd)>, stand_ins: StandIns) -> io::Result<Self> {
+    pub(crate) fn new(
+        profile: Profile,
+        open: Vec<(Door, OwnedFd)>,
+        stand_ins: StandIns,
+        outlook: Outlook,
+    ) -> io::Result<Self> {
         for (door, listener) in &open {
             rustix::io::ioctl_fionbio(listener, true)?;
             if *door != Door::Names {
                 while rustix::net::accept(listener).is_ok() {}
             }
         }
-        Ok(Self { profile, open, stand_ins })
+        Ok(Self { profile, open, stand_ins, outlook })
     }
 
     /// Whether credentials are put into what goes through some of them.
     pub fn substitutes(&self) -> bool {
         !self.stand_ins.each.is_empty()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.open.is_empty()
     }
 }
 
@@ -94,6 +109,17 @@ pub enum Observed {
         /// The calls under way (SBX-63).
         permits: Vec<String>,
     },
+    /// Something was tried that is no connection.
+    Attempted {
+        /// `syscall`, `bait` or `artifact`.
+        kind: &'static str,
+        /// Which call or file.
+        what: String,
+        /// Whether it left its scopes by trying.
+        violation: bool,
+        /// The calls under way (SBX-63).
+        permits: Vec<String>,
+    },
     /// A name was asked for that is not declared.
     NameDenied {
         /// Which; printable.
@@ -120,6 +146,7 @@ impl Gate {
         outward: Option<Arc<ClientConfig>>,
         told: Told,
     ) -> io::Result<Self> {
+        let Outlook { sentry, told: mut attempts, watched, contents } = doors.outlook;
         let watch = Arc::new(Watch {
             profile: doors.profile,
             known,
@@ -129,9 +156,21 @@ impl Gate {
             loans: Mutex::default(),
             told,
             refusals: AtomicUsize::new(0),
-            escaped: OnceLock::new(),
+            sentry,
+            watched,
+            contents,
         });
         let mut tasks = JoinSet::new();
+        for watched in watch.watched.clone() {
+            let sentry = Arc::clone(&watch.sentry);
+            tasks.spawn(watched.tell(move |attempt| sentry.saw(attempt)));
+        }
+        let observer = Arc::clone(&watch);
+        tasks.spawn(async move {
+            while let Some(attempt) = attempts.recv().await {
+                observer.attempted(attempt);
+            }
+        });
         for (door, listener) in doors.open {
             let watch = Arc::clone(&watch);
             match door {
@@ -172,7 +211,24 @@ impl Gate {
 
     /// How the process has tried to leave its scopes, if it has.
     pub fn escaped(&self) -> Option<&'static str> {
-        self.watch.escaped.get().copied()
+        // Events of files wait to be read; whoever asks wants to know of those too.
+        for attempt in self.watch.watched.iter().flat_map(Watched::look) {
+            self.watch.sentry.saw(attempt);
+        }
+        self.watch.sentry.escaped()
+    }
+
+    /// Whether what a process said has something in it that it can only have from a bait (SBX-61).
+    pub fn has_bait(&self, said: &[u8]) -> bool {
+        let has = self
+            .watch
+            .contents
+            .iter()
+            .any(|content| memchr::memmem::find(said, content.as_bytes()).is_some());
+        if has {
+            self.watch.sentry.saw(Attempt::Bait("a bait's content in an answer".into()));
+        }
+        has
     }
 
     /// A credential is on loan to a call: its placeholder is replaced by what `value` gives, for as long as it gives
@@ -235,7 +291,9 @@ struct Watch {
     loans: Mutex<Loans>,
     told: Told,
     refusals: AtomicUsize,
-    escaped: OnceLock<&'static str>,
+    sentry: Arc<Sentry>,
+    watched: Vec<Watched>,
+    contents: Vec<String>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -340,19 +398,45 @@ impl Watch {
     }
 
     fn accuse_of(&self, kind: &'static str, target: &str, port: u16, reason: &'static str) {
-        let expected = self.profile.expected_denials.iter().any(|known| known.eq_ignore_ascii_case(target));
-        if expected {
+        if self.sentry.expects(target) {
             return self.refuse(target, port, reason);
         }
-        let _ = self.escaped.set(kind);
+        self.sentry.found(kind);
         if self.refusals.fetch_add(1, Ordering::Relaxed) < TOLD {
             self.denied(target, port, reason, Some(kind));
         }
     }
 
+    /// Something was tried, and it is known already whether that is the end.
+    fn attempted(&self, attempt: Attempt) {
+        if self.refusals.fetch_add(1, Ordering::Relaxed) >= TOLD {
+            return;
+        }
+        let violation = self.sentry.kind(&attempt);
+        let (kind, what) = match attempt {
+            Attempt::Address(to, port) => {
+                return self.denied(&to.to_string(), port, "an address beyond its own loopback", violation);
+            }
+            Attempt::Call(name) | Attempt::Probe(name) => ("syscall", name.to_owned()),
+            Attempt::Bait(path) => ("bait", path),
+            Attempt::Artifact(path) => ("artifact", path),
+        };
+        let (violation, permits) = (violation.is_some(), self.under_way());
+        (self.told)(Observed::Attempted { kind, what: printable(&what), violation, permits });
+    }
+
+    /// The calls under way; if there are none, those that are just over: telling takes longer than trying.
+    fn under_way(&self) -> Vec<String> {
+        let passes = self.passes();
+        let of = |fits: fn(&Held) -> bool| -> Vec<String> {
+            passes.held.iter().filter(|held| fits(held)).map(|held| held.permit.clone()).collect()
+        };
+        let now = of(|held| held.until.is_none());
+        if now.is_empty() { of(|held| held.until.is_some_and(|until| Instant::now() < until)) } else { now }
+    }
+
     fn denied(&self, target: &str, port: u16, reason: &'static str, violation: Option<&'static str>) {
-        let under_way = |held: &&Held| held.until.is_none();
-        let permits = self.passes().held.iter().filter(under_way).map(|held| held.permit.clone()).collect();
+        let permits = self.under_way();
         (self.told)(Observed::Denied { target: printable(target), port, reason, violation, permits });
     }
 

@@ -30,12 +30,13 @@ async fn scene(tls: Tls, change: impl FnOnce(&mut Profile)) -> Scene {
     }];
     change(&mut profile);
     let stand_ins = StandIns::of(&profile).unwrap();
+    let (sentry, told) = Sentry::new(&profile.expected_denials);
+    let outlook = Outlook { sentry: Arc::new(sentry), told, watched: Vec::new(), contents: Vec::new() };
     let (door, proxy) =
         (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (door_at, proxy_at) = (door.local_addr().unwrap(), proxy.local_addr().unwrap());
-    let doors =
-        Doors::new(profile, vec![(Door::Host(0), door.into()), (Door::Proxy, proxy.into())], stand_ins)
-            .unwrap();
+    let open = vec![(Door::Host(0), door.into()), (Door::Proxy, proxy.into())];
+    let doors = Doors::new(profile, open, stand_ins, outlook).unwrap();
     let (sender, seen) = mpsc::channel();
     let known = BTreeMap::from([("api.example".to_owned(), vec![loopback])]);
     let gate = Gate::open(doors, known, None, Box::new(move |what| sender.send(what).unwrap())).unwrap();
