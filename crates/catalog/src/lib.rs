@@ -59,6 +59,6 @@ pub use ingest::{Labels, ServerCtx, ToolDef, tool_to_selectable};
 pub use item::{Effect, Effects, Kind, SelectableItem, Standing};
 pub use namespace::infer_namespace;
 pub use schema_check::{OnExceeded, SchemaLimits};
-pub use search::{Hit, QueryError, SearchOptions, Synonyms};
+pub use search::{Hit, How, Matched, QueryError, SearchOptions, Synonyms};
 pub use snapshot::{BuildOptions, CatalogSnapshot, Counts, NotOne, Source};
 pub use view::View;

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::Console;
-use crate::admission::LoggedIn;
+use crate::admission::{LoggedIn, Signed};
 use crate::desk::{Answer, Refused, text};
 use crate::page::{Frame, Pager, rendered};
 use crate::session::Session;
@@ -143,6 +143,74 @@ pub(crate) async fn one(
         steps: steps(&story),
         records,
     })
+}
+
+/// One half of what was opened.
+struct Half {
+    title: &'static str,
+    text: Vec<Piece>,
+    /// Why there is none.
+    gone: String,
+}
+
+#[derive(Template)]
+#[template(path = "evidence.html")]
+struct EvidencePage {
+    frame: Frame,
+    id: String,
+    request: Half,
+    /// What came back, and what the model is shown of it.
+    beside: [Half; 2],
+}
+
+/// Why evidence is opened.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Opening {
+    reason: String,
+}
+
+/// What a call sent and got, beside what the model was shown. That it was opened is on record (AUD-44).
+pub(crate) async fn open(
+    State(console): State<Arc<Console>>,
+    Path(id): Path<String>,
+    Signed { session, form }: Signed<Opening>,
+) -> Response {
+    let frame = console.frame(&session, "/calls").await;
+    let args = json!({"call_id": id, "confirm": true, "reason": form.reason});
+    let opened = match console.ask(&session, "calls_open", args).await {
+        Ok(answer) => answer.data,
+        Err(refused) => return refused.page(frame),
+    };
+    let shown = match opened["shown"].as_str() {
+        Some(text) => Half { title: "What the model is shown", text: pretty(text), gone: String::new() },
+        None => {
+            let gone = text(&opened["withheld"]);
+            let gone = if gone.is_empty() { "nothing".to_owned() } else { format!("nothing: {gone}") };
+            Half { title: "What the model is shown", text: Vec::new(), gone }
+        }
+    };
+    let request = half("Sent", &opened["request"]);
+    let response = half("Came back", &opened["response"]);
+    rendered(&EvidencePage { frame, id, request, beside: [response, shown] })
+}
+
+fn half(title: &'static str, piece: &Value) -> Half {
+    let written = piece["text"].as_str().or_else(|| piece["base64"].as_str());
+    let gone = match (written, piece["evidence"].as_str()) {
+        (Some(_), _) => "",
+        (None, Some("destroyed")) => "The key of this evidence was destroyed; nobody can read it any more.",
+        (None, Some(_)) => "The evidence is missing.",
+        (None, None) => "There was none.",
+    };
+    Half { title, text: written.map(pretty).unwrap_or_default(), gone: gone.to_owned() }
+}
+
+/// JSON over several lines; anything else as it is.
+fn pretty(written: &str) -> Vec<Piece> {
+    match serde_json::from_str::<Value>(written) {
+        Ok(value) => visible::json(&value),
+        Err(_) => visible::pieces(written),
+    }
 }
 
 impl Console {

@@ -13,7 +13,7 @@
 //! | `live` | what changed, told to open pages |
 //! | `desk` | the admin tools, the only thing pages ask |
 //! | `approvals` | the inbox, one card, the decision |
-//! | `calls`, `servers`, `policy`, `audit`, `overview` | a page each |
+//! | `calls`, `servers`, `tools`, `surface`, `policy`, `audit`, `overview` | a page each |
 //! | `visible` | hostile text as it really is |
 //! | `assets` | files inside the binary |
 //!
@@ -36,6 +36,8 @@ mod page;
 mod policy;
 mod servers;
 mod session;
+mod surface;
+mod tools;
 mod visible;
 
 use std::net::SocketAddr;
@@ -113,13 +115,21 @@ impl Console {
             .route("/calls", get(calls::page))
             .route("/calls/part", get(calls::part))
             .route("/calls/{id}", get(calls::one))
+            .route("/calls/{id}/evidence", post(calls::open))
             .route("/servers", get(servers::page))
             .route("/servers/{id}", get(servers::one))
             .route("/servers/{id}/state", post(servers::set_state))
             .route("/servers/{id}/accept", post(servers::accept))
+            .route("/servers/{id}/test", post(servers::test))
+            .route("/tools", get(tools::page))
+            .route("/tools/{name}", get(tools::one))
+            .route("/surface", get(surface::page))
             .route("/policy", get(policy::page))
+            .route("/policy/draft", get(policy::draft).post(policy::change))
             .route("/policy/rollback", post(policy::roll_back))
             .route("/audit", get(audit::page))
+            .route("/audit/export", post(audit::export))
+            .route("/audit/{id}", get(audit::one))
             .route("/login", get(login::page).post(login::begin))
             .route("/logout", post(login::end))
             .route("/events", get(live::events))

@@ -32,6 +32,27 @@ struct Numbers {
     p95: String,
     most: u64,
     bars: Vec<Bar>,
+    /// Steps of a call, their median time, and how long their bar is out of 100.
+    steps: Vec<(String, String, u64)>,
+}
+
+/// How the gateway is.
+struct Health {
+    status: String,
+    tone: &'static str,
+    details: Vec<(String, String)>,
+    /// The number and time of the newest record.
+    head: Option<(String, String)>,
+    /// Tokens of the whole list of tools, and of the way to search it.
+    tokens: (u64, u64),
+}
+
+impl Health {
+    /// What searching saves an agent, in percent of the whole list.
+    fn saved(&self) -> u64 {
+        let (whole, search) = self.tokens;
+        (whole.saturating_sub(search) * 100).checked_div(whole).unwrap_or(0)
+    }
 }
 
 struct Server {
@@ -46,24 +67,58 @@ struct OverviewPage {
     numbers: Numbers,
     servers: Vec<Server>,
     policy: String,
+    health: Health,
 }
 
 /// The last day.
 pub(crate) async fn page(State(console): State<Arc<Console>>, LoggedIn(session): LoggedIn) -> Response {
     let frame = console.frame(&session, "/overview").await;
-    let (counted, servers, policy) = (
-        console.ask(&session, "calls_overview", json!({"bucket": "hour"})).await,
-        console.ask(&session, "servers_list", json!({"limit": 500})).await,
-        console.ask(&session, "policies_get", json!({})).await,
-    );
-    let (counted, servers, policy) = match (counted, servers, policy) {
-        (Ok(counted), Ok(servers), Ok(policy)) => (counted, servers, policy),
-        (Err(refused), ..) | (_, Err(refused), _) | (.., Err(refused)) => return refused.page(frame),
+    let mut told = Vec::new();
+    for (tool, args) in [
+        ("calls_overview", json!({"bucket": "hour"})),
+        ("servers_list", json!({"limit": 500})),
+        ("policies_get", json!({})),
+        ("health_check", json!({})),
+        ("audit_list", json!({"limit": 1})),
+        ("analytics_footprint", json!({})),
+    ] {
+        match console.ask(&session, tool, args).await {
+            Ok(answer) => told.push(answer),
+            Err(refused) => return refused.page(frame),
+        }
+    }
+    let [counted, servers, policy, health, head, footprint] = told.as_slice() else {
+        unreachable!("each of the questions was answered")
     };
     let server = |row: &Value| Server { id: text(&row["server_id"]), state: text(&row["state"]) };
     let policy = format!("version {}, {}", text(&policy.data["version"]), text(&policy.data["preset"]));
     let servers = servers.rows().iter().map(server).collect();
-    rendered(&OverviewPage { frame, numbers: numbers(&counted.data), servers, policy })
+    let health = self::health(&health.data, head.rows().first(), &footprint.data);
+    rendered(&OverviewPage { frame, numbers: numbers(&counted.data), servers, policy, health })
+}
+
+fn health(told: &Value, head: Option<&Value>, footprint: &Value) -> Health {
+    let status = text(&told["status"]);
+    let component = |part: &Value| {
+        let detail = text(&part["detail"]);
+        let says = if detail.is_empty() { text(&part["status"]) } else { detail };
+        (text(&part["name"]), says)
+    };
+    let tokens = |wanted: &str| {
+        let modes = footprint["modes"].as_array().into_iter().flatten();
+        modes.filter(|mode| mode["mode"] == wanted).find_map(|mode| mode["tokens"].as_u64()).unwrap_or(0)
+    };
+    Health {
+        tone: match status.as_str() {
+            "ok" => "good",
+            "degraded" => "warn",
+            _ => "bad",
+        },
+        status,
+        details: told["components"].as_array().into_iter().flatten().map(component).collect(),
+        head: head.map(|record| (text(&record["seq"]), text(&record["at"]))),
+        tokens: (tokens("passthrough"), tokens("gateway")),
+    }
 }
 
 fn numbers(counted: &Value) -> Numbers {
@@ -80,7 +135,16 @@ fn numbers(counted: &Value) -> Numbers {
         p95: time(&counted["p95_us"]),
         most,
         bars: bars.collect(),
+        steps: steps(counted),
     }
+}
+
+fn steps(counted: &Value) -> Vec<(String, String, u64)> {
+    let rows = counted["steps"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let time = |row: &Value| row["p50_us"].as_u64().unwrap_or(0);
+    let longest = rows.iter().map(time).max().unwrap_or(0).max(1);
+    let row = |row: &Value| (text(&row["step"]), duration(time(row)), time(row) * 100 / longest);
+    rows.iter().map(row).collect()
 }
 
 fn bar(bucket: &Value, x: u64, slot: u64, most: u64) -> Bar {

@@ -34,11 +34,13 @@ impl Frame {
     }
 }
 
-const MENU: [(&str, &str); 6] = [
+const MENU: [(&str, &str); 8] = [
     ("/approvals", "Approvals"),
     ("/overview", "Overview"),
     ("/calls", "Calls"),
     ("/servers", "Servers"),
+    ("/tools", "Tools"),
+    ("/surface", "Surface"),
     ("/policy", "Policy"),
     ("/audit", "Audit"),
 ];

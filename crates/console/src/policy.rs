@@ -1,4 +1,4 @@
-//! Policy: what is in force, what was, what it would decide; putting an earlier one in force again.
+//! Policy: what is in force, what was, what it would decide; trying a change, putting it in force, and going back.
 
 use std::sync::Arc;
 
@@ -53,6 +53,48 @@ pub(crate) struct Asked {
     tool: String,
     agent: String,
     arguments: String,
+}
+
+/// A bundle that is being written: one file of rules, and settings.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Draft {
+    preset: String,
+    #[serde(default)]
+    rules: String,
+    #[serde(default)]
+    settings: String,
+    /// The version it is meant to replace.
+    #[serde(default)]
+    replaces: String,
+    #[serde(default)]
+    reason: String,
+    /// `try` or `apply`.
+    #[serde(default)]
+    act: String,
+}
+
+/// A past call about which a draft decides otherwise.
+struct Otherwise {
+    seq: String,
+    tool: String,
+    now: String,
+    then: String,
+}
+
+/// What trying a draft showed.
+struct Tried {
+    ok: bool,
+    problems: Vec<Vec<Piece>>,
+    compared: String,
+    changed: Vec<Otherwise>,
+}
+
+#[derive(Template)]
+#[template(path = "policy_draft.html")]
+struct DraftPage {
+    frame: Frame,
+    draft: Draft,
+    tried: Option<Tried>,
 }
 
 #[derive(Template)]
@@ -120,6 +162,71 @@ pub(crate) async fn roll_back(
     match console.ask(&session, "policies_rollback", args).await {
         Ok(_) => Redirect::to("/policy").into_response(),
         Err(refused) => refused.page(console.frame(&session, "/policy").await),
+    }
+}
+
+/// The files of a bundle are edited as one: rules have no order.
+const FILE: &str = "console.cedar";
+
+/// A form with what is in force, to change.
+pub(crate) async fn draft(State(console): State<Arc<Console>>, LoggedIn(session): LoggedIn) -> Response {
+    let frame = console.frame(&session, "/policy").await;
+    let current = match console.ask(&session, "policies_get", json!({})).await {
+        Ok(answer) => answer.data,
+        Err(refused) => return refused.page(frame),
+    };
+    let files = current["files"].as_array().into_iter().flatten();
+    let rules: Vec<String> = files.map(|file| text(&file["text"])).collect();
+    let draft = Draft {
+        preset: text(&current["preset"]),
+        rules: rules.join("\n"),
+        settings: text(&current["settings"]),
+        replaces: text(&current["version"]),
+        ..Draft::default()
+    };
+    rendered(&DraftPage { frame, draft, tried: None })
+}
+
+/// Tries a draft, or puts it in force.
+pub(crate) async fn change(
+    State(console): State<Arc<Console>>,
+    Signed { session, form: draft }: Signed<Draft>,
+) -> Response {
+    let frame = console.frame(&session, "/policy").await;
+    let mut bundle = json!({"preset": draft.preset});
+    if !draft.rules.trim().is_empty() {
+        bundle["files"] = json!([{"name": FILE, "text": draft.rules}]);
+    }
+    if !draft.settings.trim().is_empty() {
+        bundle["settings"] = json!(draft.settings);
+    }
+    if draft.act == "apply" {
+        let replaces = draft.replaces.parse::<u64>().map_or(Value::Null, Value::from);
+        let args =
+            json!({"bundle": bundle, "expected_version": replaces, "confirm": true, "reason": draft.reason});
+        return match console.ask(&session, "policies_apply", args).await {
+            Ok(_) => Redirect::to("/policy").into_response(),
+            Err(refused) => refused.page(frame),
+        };
+    }
+    match console.ask(&session, "policies_validate", json!({"bundle": bundle})).await {
+        Ok(answer) => rendered(&DraftPage { frame, draft, tried: Some(tried(&answer.data)) }),
+        Err(refused) => refused.page(frame),
+    }
+}
+
+fn tried(told: &Value) -> Tried {
+    let otherwise = |row: &Value| Otherwise {
+        seq: text(&row["seq"]),
+        tool: text(&row["tool"]),
+        now: text(&row["now"]),
+        then: text(&row["then"]),
+    };
+    Tried {
+        ok: told["ok"] == true,
+        problems: texts(&told["problems"]).iter().map(|problem| visible::pieces(problem)).collect(),
+        compared: text(&told["compared"]),
+        changed: told["changed"].as_array().into_iter().flatten().map(otherwise).collect(),
     }
 }
 

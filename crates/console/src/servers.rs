@@ -53,6 +53,23 @@ struct Detail {
     connection: String,
     waivers: Vec<String>,
     surface: String,
+    scopes: Vec<Scope>,
+    process: String,
+    log: Vec<Piece>,
+}
+
+/// Something it may touch.
+struct Scope {
+    name: String,
+    kind: String,
+    reaches: Vec<Piece>,
+}
+
+/// What looking at it just now showed.
+struct Tested {
+    tone: &'static str,
+    words: String,
+    lists: Vec<(&'static str, Vec<String>)>,
 }
 
 #[derive(Template)]
@@ -67,6 +84,7 @@ struct ServersPage {
 struct ServerPage {
     frame: Frame,
     server: Detail,
+    tested: Option<Tested>,
 }
 
 /// All of them.
@@ -86,9 +104,41 @@ pub(crate) async fn one(
 ) -> Response {
     let frame = console.frame(&session, "/servers").await;
     match console.ask(&session, "servers_get", json!({"server_id": id})).await {
-        Ok(answer) => rendered(&ServerPage { frame, server: detail(&answer.data) }),
+        Ok(answer) => rendered(&ServerPage { frame, server: detail(&answer.data), tested: None }),
         Err(refused) => refused.page(frame),
     }
+}
+
+/// Looks at one now: it is started if need be, and asked what it lists. No tool is called.
+pub(crate) async fn test(
+    State(console): State<Arc<Console>>,
+    Path(id): Path<String>,
+    Signed { session, form }: Signed<Act>,
+) -> Response {
+    let frame = console.frame(&session, "/servers").await;
+    let args = json!({"server_id": id, "confirm": true, "reason": form.reason});
+    let tested = match console.ask(&session, "servers_test", args).await {
+        Ok(answer) => tested(&answer.data),
+        Err(refused) => return refused.page(frame),
+    };
+    match console.ask(&session, "servers_get", json!({"server_id": id})).await {
+        Ok(answer) => rendered(&ServerPage { frame, server: detail(&answer.data), tested: Some(tested) }),
+        Err(refused) => refused.page(frame),
+    }
+}
+
+fn tested(told: &Value) -> Tested {
+    let (tone, words) = if told["reachable"] != true {
+        ("bad", format!("It does not answer. {}", text(&told["problem"])))
+    } else if told["version_ok"] == true && told["declaration_match"] == true {
+        ("good", format!("It answers, in revision {}, and is what was accepted.", text(&told["handshake"])))
+    } else {
+        ("warn", "It answers, but is not what was accepted.".to_owned())
+    };
+    let lists = [("new", "added"), ("gone", "removed"), ("changed", "changed")];
+    let lists =
+        lists.into_iter().map(|(word, key)| (word, texts(&told[key]))).filter(|(_, list)| !list.is_empty());
+    Tested { tone, words, lists: lists.collect() }
 }
 
 /// What is to be done with a server, and why.
@@ -170,6 +220,25 @@ fn detail(server: &Value) -> Detail {
         connection: text(&server["connection"]),
         waivers: texts(&server["waivers"]),
         surface: text(&server["surface"]),
+        scopes: server["scope_rows"].as_array().into_iter().flatten().map(scope).collect(),
+        process: match server["pid"].as_i64() {
+            Some(pid) => {
+                format!(
+                    "process {pid}, {} under way, {} failures in a row",
+                    server["in_flight"], server["failures"]
+                )
+            }
+            None => format!("none now, {} failures in a row", server["failures"]),
+        },
+        log: visible::pieces(&texts(&server["log"]).join("\n")),
+    }
+}
+
+fn scope(row: &Value) -> Scope {
+    Scope {
+        name: text(&row["name"]),
+        kind: text(&row["kind"]),
+        reaches: visible::pieces(&text(&row["reaches"])),
     }
 }
 

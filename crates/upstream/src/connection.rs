@@ -173,6 +173,11 @@ impl Connection {
         }
     }
 
+    /// The end of what the server's process wrote to stderr, if it is up. Hostile text.
+    pub fn last_words(&self) -> Option<String> {
+        self.alive()?.last_words()
+    }
+
     /// Lets calls under way end for a while, then ends the connection; when this returns no process is left. A
     /// closed connection stays closed.
     pub async fn close(&self) {

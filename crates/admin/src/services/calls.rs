@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use portcullis_core::Timestamp;
 use portcullis_gateway::Control;
-use portcullis_gateway::control::{CallFilter, CallRow, Outcome};
+use portcullis_gateway::control::{CallFilter, CallRow, Outcome, Piece};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::history::HistoryService;
 use crate::args::{Page, Paged};
 use crate::error::AdminError;
+use crate::grant::Op;
 
 /// A call, in a line.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -46,6 +48,23 @@ pub struct CallDetail {
     pub call: Value,
 }
 
+/// The exact bytes of a call, opened.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct CallEvidence {
+    /// Which call.
+    pub call_id: String,
+    /// What was sent: `present`, `destroyed` or `missing`, and its text.
+    pub request: Value,
+    /// What came back, as it came.
+    pub response: Value,
+    /// What a model is shown of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shown: Option<String>,
+    /// Why nothing is shown, if nothing is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<String>,
+}
+
 /// A stretch of time.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
 pub struct CallsBucket {
@@ -74,8 +93,19 @@ pub struct CallsOverview {
     pub p50_us: Option<u64>,
     /// 95 of 100 did.
     pub p95_us: Option<u64>,
+    /// Where the time of calls goes, up to when they are sent: half of them took no longer.
+    pub steps: Vec<StepTime>,
     /// By time.
     pub buckets: Vec<CallsBucket>,
+}
+
+/// How long a step of calls took.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct StepTime {
+    /// The event that ends it.
+    pub step: String,
+    /// Half of them took no longer, in microseconds.
+    pub p50_us: u64,
 }
 
 /// Past calls.
@@ -102,6 +132,19 @@ impl CallService {
         Ok(CallDetail { call_id: id.to_owned(), call })
     }
 
+    /// Opens what a call sent and got; that it was read is on record first.
+    pub async fn open(&self, op: &Op, id: &str) -> Result<CallEvidence, AdminError> {
+        let opened = self.control.open_call(op.operator(), id, op.reason()).await?;
+        let piece = |piece: &Option<Piece>| serde_json::to_value(piece).unwrap_or_default();
+        Ok(CallEvidence {
+            call_id: id.to_owned(),
+            request: piece(&opened.request),
+            response: piece(&opened.response),
+            shown: opened.shown,
+            withheld: opened.withheld,
+        })
+    }
+
     /// Calls between two moments, counted by stretches of `step` milliseconds.
     pub async fn overview(
         &self,
@@ -111,7 +154,8 @@ impl CallService {
     ) -> Result<CallsOverview, AdminError> {
         let filter = CallFilter { since: Some(since), ..CallFilter::default() };
         let (rows, _) = self.control.calls(filter, 0, usize::MAX).await?;
-        Ok(count(&rows, since, until, step))
+        let steps = HistoryService::new(self.control.clone()).step_times((since, until)).await?;
+        Ok(CallsOverview { steps, ..count(&rows, since, until, step) })
     }
 }
 
@@ -162,6 +206,7 @@ fn count(rows: &[CallRow], since: Timestamp, until: Timestamp, step: u64) -> Cal
         refusals: sum(|bucket| bucket.refusals),
         p50_us: share(50),
         p95_us: share(95),
+        steps: Vec::new(),
         buckets: buckets.into_values().collect(),
     }
 }

@@ -5,11 +5,41 @@ use std::sync::Arc;
 use portcullis_audit::Health;
 use portcullis_core::{Clock as _, ServerIdentity, SystemClock};
 use portcullis_gateway::Control;
+use portcullis_gateway::exposure::Mode;
 use portcullis_governance::approval::State;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::AdminError;
 use crate::grant::Op;
 use crate::tools::house::{ClientRecord, KeyRecord, ServerHealth, UserRecord};
+
+/// What clients read before they call anything, and what it costs them.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct FootprintRecord {
+    /// The measurement, against what clients of the profile take.
+    pub footprint: Value,
+    /// What such a client is told first.
+    pub instructions: String,
+    /// Tokens of the list in each mode.
+    pub modes: Vec<ModeTokens>,
+    /// The profiles there are.
+    pub profiles: Vec<String>,
+}
+
+/// What a mode costs.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ModeTokens {
+    /// `passthrough`, `transparent` or `gateway`.
+    pub mode: String,
+    /// Listed tools.
+    pub tools: usize,
+    /// Bytes of the list.
+    pub bytes: usize,
+    /// Tokens of it, as o200k counts.
+    pub tokens: usize,
+}
 
 /// The house itself.
 #[derive(Debug, Clone)]
@@ -60,6 +90,33 @@ impl HouseService {
             Some(id) => Err(AdminError::not_found(format!("server '{id}' does not exist"))),
             None => Ok(found),
         }
+    }
+
+    /// What clients of a profile read first.
+    pub async fn footprint(
+        &self,
+        profile: Option<String>,
+        mode: Option<Mode>,
+    ) -> Result<FootprintRecord, AdminError> {
+        let control = self.control.clone();
+        // Counting tokens takes its time.
+        let counted = tokio::task::spawn_blocking(move || -> Result<FootprintRecord, AdminError> {
+            let (surface, footprint) = control.surface(profile.as_deref(), mode)?;
+            let mut modes = Vec::new();
+            for mode in [Mode::Passthrough, Mode::Transparent, Mode::Gateway] {
+                let (surface, _) = control.surface(profile.as_deref(), Some(mode))?;
+                let whole = &surface.footprint.tools;
+                modes.push(ModeTokens {
+                    mode: mode.as_str().to_owned(),
+                    tools: whole.count,
+                    bytes: whole.size.bytes,
+                    tokens: whole.size.o200k,
+                });
+            }
+            let instructions = surface.instructions.to_string();
+            Ok(FootprintRecord { footprint, instructions, modes, profiles: control.surface_profiles() })
+        });
+        counted.await.map_err(|error| AdminError::failure(error.to_string()))?
     }
 
     /// Clients with a key, by name.

@@ -14,19 +14,22 @@ mod servers;
 mod trust;
 
 pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
-pub use audit::{AuditDetail, AuditEntry, AuditService, ProofRecord, Verification};
-pub use calls::{CallDetail, CallService, CallSummary, CallsBucket, CallsOverview};
+pub use audit::{AuditDetail, AuditEntry, AuditService, ExportedRecord, ProofRecord, Verification};
+pub use calls::{CallDetail, CallEvidence, CallService, CallSummary, CallsBucket, CallsOverview, StepTime};
 pub use grants::{GrantRecord, GrantService};
 pub(crate) use history::short;
 pub use history::{
-    ActivityRecord, Bounds, CallCounts, CallRecord, ErrorCounts, HistoryService, PermitRecord, SessionRecord,
-    ToolCounts,
+    ActivityRecord, Bounds, CallCounts, CallRecord, ErrorCounts, ExportRecord, HistoryService, PermitRecord,
+    SessionRecord, ToolCounts, TrustEvent,
 };
-pub use house::HouseService;
-pub use policies::{ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord, PolicyService};
+pub use house::{FootprintRecord, HouseService};
+pub use policies::{
+    ArgumentProblem, DryRunRecord, ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord,
+    PolicyService, ValidationRecord, VerdictRow,
+};
 pub(crate) use servers::word;
 pub use servers::{
-    DriftRow, RefreshRecord, RemovedRecord, ReplacedRecord, ServerDetail, ServerRecord, ServerService,
-    TestRecord, ToolRow,
+    DriftRow, RefreshRecord, RemovedRecord, ReplacedRecord, ScopeRow, ServerDetail, ServerRecord,
+    ServerService, TestRecord, ToolRow,
 };
 pub use trust::{TrustRecord, TrustService};

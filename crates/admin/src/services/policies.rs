@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portcullis_core::ErrorCode;
 use portcullis_gateway::Control;
 use portcullis_gateway::ControlError;
-use portcullis_gateway::control::Activation;
+use portcullis_gateway::control::{Activation, ArgumentError, Explanation, VerdictChange};
 use portcullis_governance::policy::{Bundle, Policy};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -78,6 +78,61 @@ pub struct ExplanationRecord {
     pub version: String,
 }
 
+/// What would become of a call, from the gate to policy.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DryRunRecord {
+    /// What would be called.
+    pub tool_id: String,
+    /// `refused`, `denied`, `asked` or `allowed`.
+    pub outcome: String,
+    /// The permission that is lacking, where the gate refuses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub denied_capability: Option<String>,
+    /// What is wrong with the arguments, by place.
+    pub errors: Vec<ArgumentProblem>,
+    /// What policy says, where the call gets that far.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<ExplanationRecord>,
+}
+
+/// An argument that does not fit.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ArgumentProblem {
+    /// RFC 6901 pointer.
+    pub pointer: String,
+    /// What is expected.
+    pub problem: String,
+}
+
+/// What a bundle would be, and do.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ValidationRecord {
+    /// Whether it could be put in force.
+    pub ok: bool,
+    /// Why not.
+    pub problems: Vec<String>,
+    /// How many past calls were asked about again.
+    pub compared: u64,
+    /// Those about which it decides otherwise than the policy in force.
+    pub changed: Vec<VerdictRow>,
+}
+
+/// A past call about which a bundle decides otherwise.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct VerdictRow {
+    /// The record of the call.
+    pub seq: u64,
+    /// `<server>/<tool>`.
+    pub tool: String,
+    /// What the policy in force says: `deny`, `approval` or `unattended`.
+    pub now: String,
+    /// What the bundle would say.
+    pub then: String,
+}
+
+/// How many past calls a bundle is tried on.
+const TRIED_ON: usize = 1_000;
+
 /// Policies.
 #[derive(Debug, Clone)]
 pub struct PolicyService {
@@ -131,15 +186,53 @@ impl PolicyService {
                 self.control.explain_under(&policy, Some(client), tool, args)?
             }
         };
-        let word = |allowed: bool| if allowed { "allow" } else { "deny" }.to_owned();
-        Ok(ExplanationRecord {
-            invoke: word(explained.decision != "deny"),
-            invoke_unattended: word(explained.decision == "unattended"),
-            policies: explained.reasons,
-            scopes: explained.scopes.iter().map(ToString::to_string).collect(),
-            quorum: explained.quorum,
-            tool: explained.tool_id,
-            version: version.map_or(explained.policy_version, |version| version.to_string()),
+        let mut record = explanation(explained);
+        if let Some(version) = version {
+            record.version = version.to_string();
+        }
+        Ok(record)
+    }
+
+    /// What would become of a call, from the gate to policy.
+    pub fn dry_run(&self, client: &str, tool: &str, args: &str) -> Result<DryRunRecord, AdminError> {
+        let run = self.control.dry_run(Some(client), tool, args)?;
+        let outcome = match &run.policy {
+            None => "refused",
+            Some(policy) => match policy.decision {
+                "deny" => "denied",
+                "unattended" => "allowed",
+                _ => "asked",
+            },
+        };
+        let problem =
+            |error: ArgumentError| ArgumentProblem { pointer: error.pointer, problem: error.problem };
+        Ok(DryRunRecord {
+            tool_id: run.tool_id,
+            outcome: outcome.to_owned(),
+            denied_capability: run.denied_capability,
+            errors: run.errors.into_iter().map(problem).collect(),
+            policy: run.policy.map(explanation),
+        })
+    }
+
+    /// Whether a bundle could be put in force, and what it would have decided otherwise of late.
+    pub async fn validate(&self, bundle: &Bundle) -> Result<ValidationRecord, AdminError> {
+        if let Err(error) = self.control.validate_policy(bundle).await {
+            let problems = error.message.lines().map(str::to_owned).collect();
+            return Ok(ValidationRecord { ok: false, problems, compared: 0, changed: Vec::new() });
+        }
+        let verdicts = self.control.verdicts_under(bundle, TRIED_ON).await?;
+        let row = |change: VerdictChange| VerdictRow {
+            seq: change.seq,
+            tool: change.tool,
+            now: change.now.to_owned(),
+            then: change.then.to_owned(),
+        };
+        Ok(ValidationRecord {
+            ok: true,
+            problems: Vec::new(),
+            compared: verdicts.compared,
+            changed: verdicts.changed.into_iter().map(row).collect(),
         })
     }
 
@@ -165,6 +258,19 @@ impl PolicyService {
     pub async fn roll_back(&self, op: &Op, version: Option<u64>) -> Result<PolicyRecord, AdminError> {
         let activation = self.control.roll_back_policy(op.operator(), version, op.reason()).await?;
         Ok(record(&activation, Some(activation.version.counter)))
+    }
+}
+
+fn explanation(explained: Explanation) -> ExplanationRecord {
+    let word = |allowed: bool| if allowed { "allow" } else { "deny" }.to_owned();
+    ExplanationRecord {
+        invoke: word(explained.decision != "deny"),
+        invoke_unattended: word(explained.decision == "unattended"),
+        policies: explained.reasons,
+        scopes: explained.scopes.iter().map(ToString::to_string).collect(),
+        quorum: explained.quorum,
+        tool: explained.tool_id,
+        version: explained.policy_version,
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use portcullis_core::ServerIdentity;
 use portcullis_core::error::one_line;
+use portcullis_core::scrub::scrub;
 use portcullis_gateway::Control;
-use portcullis_gateway::control::{Reacceptance, Registration};
+use portcullis_gateway::control::{FoundItem, Reacceptance, Registration};
 use portcullis_governance::record::ServerState;
 use portcullis_governance::registry::{ServerEntry, ToolEntry};
 use schemars::JsonSchema;
@@ -101,7 +102,32 @@ pub struct ServerDetail {
     pub connection: Option<String>,
     /// Why isolation was waived or attested, where that applies.
     pub waivers: Vec<String>,
+    /// What may be touched: each scope of the declaration, with its kind and what it reaches.
+    pub scope_rows: Vec<ScopeRow>,
+    /// The id of its process, if it has one now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// Requests under way.
+    pub in_flight: usize,
+    /// Failures in a row.
+    pub failures: u32,
+    /// The last lines its process wrote to stderr, without secrets and cleaned.
+    pub log: Vec<String>,
 }
+
+/// A scope of a declaration.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ScopeRow {
+    /// Its name.
+    pub name: String,
+    /// `fs`, `egress`, `secret`, `exec` or `remote`.
+    pub kind: String,
+    /// What it reaches, in words.
+    pub reaches: String,
+}
+
+/// How many lines of a server's own log are shown.
+const LOG_LINES: usize = 40;
 
 /// A server that is another from now on.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -189,9 +215,11 @@ impl ServerService {
             before: change.before.unwrap_or_default(),
             after: change.after.unwrap_or_default(),
         });
+        let log = self.log_of(id).await;
         let world = self.control.world();
         let entry = world.registry().server(id).ok_or_else(|| absent(id))?;
         let upstream = world.upstream(id);
+        let status = upstream.map(|upstream| upstream.connection().status());
         let told = &entry.record;
         let tools = world.registry().tools().iter().filter(|tool| tool.tool.id().server() == id);
         let tool_rows = tools.map(|tool| ToolRow {
@@ -214,10 +242,29 @@ impl ServerService {
             tool_rows: tool_rows.collect(),
             drifted: upstream.is_some_and(|upstream| upstream.drifted().is_some()),
             drift: drift.collect(),
-            connection: upstream
-                .map(|upstream| format!("{:?}", upstream.connection().status().phase).to_lowercase()),
+            connection: status.as_ref().map(|status| format!("{:?}", status.phase).to_lowercase()),
             waivers: told.isolation_reason.iter().cloned().collect(),
+            scope_rows: scopes(entry.declaration.document()),
+            pid: status.as_ref().and_then(|status| status.pid),
+            in_flight: status.as_ref().map_or(0, |status| status.in_flight),
+            failures: status.as_ref().map_or(0, |status| status.failures),
+            log,
         })
+    }
+
+    /// The end of what its process wrote to stderr, fit to be shown (ADM-5, ADM-61).
+    async fn log_of(&self, id: &ServerIdentity) -> Vec<String> {
+        let words = {
+            let world = self.control.world();
+            world.upstream(id).and_then(|upstream| upstream.connection().last_words())
+        };
+        let words = words.unwrap_or_default();
+        let lines: Vec<&str> = words.lines().collect();
+        let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+        match self.control.clean_words(Value::String(scrub(&last).into_owned())).await {
+            Value::String(clean) => clean.lines().map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Halts one. Its approvals end.
@@ -322,9 +369,37 @@ impl ServerService {
         self.control.clean_words(raw).await
     }
 
+    /// What an agent would find with these words, and why.
+    pub fn find(&self, query: &str, kind: portcullis_catalog::Kind) -> Result<Vec<FoundItem>, AdminError> {
+        Ok(self.control.find_items(query, kind)?)
+    }
+
     fn row(&self, id: &ServerIdentity) -> Result<ServerRecord, AdminError> {
         self.control.world().registry().server(id).map(record).ok_or_else(|| absent(id))
     }
+}
+
+/// The scopes of a declaration, in words.
+fn scopes(declaration: &[u8]) -> Vec<ScopeRow> {
+    let declaration: Value = serde_json::from_slice(declaration).unwrap_or_default();
+    let row = |(name, scope): (&String, &Value)| {
+        let of = |key: &str| scope[key].as_str().unwrap_or_default();
+        let kind = of("kind");
+        let reaches = match kind {
+            "fs" if of("access") == "rw" => format!("reads and writes below {}", of("path")),
+            "fs" => format!("reads below {}", of("path")),
+            "egress" => {
+                let how = if of("tls") == "none" { "in the clear" } else { "over TLS" };
+                format!("talks to {}:{} {how}", of("host"), scope["port"])
+            }
+            "exec" => format!("runs {}", of("path")),
+            "secret" => format!("uses a credential of class {}", of("credential_class")),
+            "remote" => format!("changes things at {}", of("system")),
+            _ => String::new(),
+        };
+        ScopeRow { name: name.clone(), kind: kind.to_owned(), reaches }
+    };
+    declaration["scopes"].as_object().into_iter().flatten().map(row).collect()
 }
 
 /// Names that a server made up, safe to show (ADM-5).

@@ -8,10 +8,11 @@ use portcullis_gateway::control::{CallFilter, Outcome};
 
 use crate::args::{Integer, NonBlank, Page, TimeWindow};
 use crate::error::AdminError;
+use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
-use crate::reply::Reply;
-use crate::services::{CallDetail, CallSummary, CallsOverview};
-use crate::tool::read_tool;
+use crate::reply::{Committed, Reply};
+use crate::services::{CallDetail, CallEvidence, CallSummary, CallsOverview};
+use crate::tool::{admin_tool, read_tool};
 use crate::{Cx, args, words};
 
 words! {
@@ -47,6 +48,7 @@ pub(super) fn module() -> Module {
         tools: vec![
             read_tool("calls", "list", "List calls, newest first.", list),
             read_tool("calls", "get", "Tell the whole story of one call.", get),
+            admin_tool("calls", "open", "Open what a call sent and got; recorded.", open),
             read_tool("calls", "overview", "Count calls and refusals over time.", overview),
         ],
     }
@@ -70,6 +72,14 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<CallSummary>>, AdminError>
 
 async fn get(cx: Cx, args: One) -> Result<Reply<CallDetail>, AdminError> {
     Ok(Reply::ok(cx.calls().get(args.call_id.as_str()).await?))
+}
+
+async fn open(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<CallEvidence>, AdminError> {
+    let (calls, id) = (cx.calls(), String::from(args.call_id));
+    let target = TargetId::new("call", &id);
+    let (evidence, receipt) =
+        grant.commit(target, move |op| async move { calls.open(&op, &id).await }).await?;
+    Ok(Committed::ok(evidence, receipt))
 }
 
 async fn overview(cx: Cx, args: Window) -> Result<Reply<CallsOverview>, AdminError> {

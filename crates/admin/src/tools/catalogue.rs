@@ -1,7 +1,9 @@
 //! `portcullis_tools_*`: what servers offer, and what would happen to a call.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use portcullis_catalog::signature::Signature;
 use portcullis_core::ServerIdentity;
 use portcullis_core::error::one_line;
 use portcullis_governance::registry::ToolEntry;
@@ -13,7 +15,7 @@ use crate::args::{Ident, JsonObject, NonBlank, Page};
 use crate::error::AdminError;
 use crate::registry::Module;
 use crate::reply::Reply;
-use crate::services::{ExplanationRecord, ServerService, word};
+use crate::services::{DryRunRecord, ServerService, word};
 use crate::tool::read_tool;
 use crate::{Cx, args, words};
 
@@ -39,6 +41,15 @@ args! {
     pub(crate) struct DryRun { tool: NonBlank, arguments: JsonObject, client_id: Option<NonBlank> }
 }
 
+/// What a word of a query was worth to a tool.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(crate) struct WhyRow {
+    word: String,
+    term: String,
+    how: String,
+    points: u32,
+}
+
 /// Something a server offers.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub(crate) struct ToolRecord {
@@ -50,6 +61,13 @@ pub(crate) struct ToolRecord {
     state: String,
     side_effects: Vec<String>,
     trust: String,
+    signature: String,
+    /// How well it fits the query; comparable within one answer only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<u32>,
+    /// What each word of the query was worth to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    why: Vec<WhyRow>,
 }
 
 /// The same with everything that was accepted of it.
@@ -74,27 +92,50 @@ pub(super) fn module() -> Module {
 }
 
 async fn list(cx: Cx, args: List) -> Result<Reply<Vec<ToolRecord>>, AdminError> {
-    let words: Vec<String> = (args.query.as_ref())
-        .map(|query| query.as_str().split_whitespace().map(str::to_lowercase).collect())
-        .unwrap_or_default();
     let servers = cx.servers();
-    let mut records = Vec::new();
+    let mut rows = Vec::new();
     for (kind, entry) in servers.tools() {
-        records.push(record(&servers, kind, &entry).await);
+        rows.push(record(&servers, kind, &entry).await);
     }
-    let mut rows: Vec<(usize, ToolRecord)> = (records.into_iter())
-        .filter(|row| args.server_id.as_ref().is_none_or(|id| row.server_id == id.0.as_str()))
-        .filter(|row| args.kind.is_none_or(|kind| row.kind == kind.as_str()))
-        .filter(|row| args.state.is_none_or(|state| row.state == state.as_str()))
-        .map(|row| {
-            let text = format!("{} {}", row.name, row.description).to_lowercase();
-            (words.iter().filter(|word| text.contains(word.as_str())).count(), row)
-        })
-        .filter(|(found, _)| words.is_empty() || *found > 0)
-        .collect();
-    rows.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.tool.cmp(&other.tool)));
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
+    rows.retain(|row| {
+        args.server_id.as_ref().is_none_or(|id| row.server_id == id.0.as_str())
+            && args.kind.is_none_or(|kind| row.kind == kind.as_str())
+            && args.state.is_none_or(|state| row.state == state.as_str())
+    });
+    match &args.query {
+        Some(query) => rows = ranked(&servers, query.as_str(), args.kind, rows)?,
+        None => rows.sort_by(|a, b| a.tool.cmp(&b.tool)),
+    }
     Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+/// The rows that fit, the best first: what an agent would find with the same words.
+fn ranked(
+    servers: &ServerService,
+    query: &str,
+    kind: Option<Kind>,
+    rows: Vec<ToolRecord>,
+) -> Result<Vec<ToolRecord>, AdminError> {
+    let kind = match kind {
+        None | Some(Kind::Tool) => portcullis_catalog::Kind::Tool,
+        Some(Kind::Resource) => portcullis_catalog::Kind::Resource,
+        Some(Kind::Prompt) => portcullis_catalog::Kind::Prompt,
+    };
+    let mut rows: HashMap<String, ToolRecord> = rows.into_iter().map(|row| (row.tool.clone(), row)).collect();
+    let found = servers.find(query, kind)?.into_iter().filter_map(|found| {
+        let mut row = rows.remove(&found.identity)?;
+        row.score = Some(found.score);
+        row.why = (found.why.into_iter())
+            .map(|matched| WhyRow {
+                how: word(&matched.how),
+                word: one_line(&matched.word),
+                term: one_line(&matched.term),
+                points: matched.points,
+            })
+            .collect();
+        Some(row)
+    });
+    Ok(found.collect())
 }
 
 async fn get(cx: Cx, args: One) -> Result<Reply<ToolDetail>, AdminError> {
@@ -108,10 +149,10 @@ async fn get(cx: Cx, args: One) -> Result<Reply<ToolDetail>, AdminError> {
     }))
 }
 
-async fn dry_run(cx: Cx, args: DryRun) -> Result<Reply<ExplanationRecord>, AdminError> {
+async fn dry_run(cx: Cx, args: DryRun) -> Result<Reply<DryRunRecord>, AdminError> {
     let arguments = Value::Object(args.arguments.0).to_string();
     let client = args.client_id.as_ref().map_or("local", NonBlank::as_str);
-    Ok(Reply::ok(cx.policies().explain(client, args.tool.as_str(), &arguments, None).await?))
+    Ok(Reply::ok(cx.policies().dry_run(client, args.tool.as_str(), &arguments)?))
 }
 
 fn find(servers: &ServerService, name: &str) -> Result<(&'static str, Arc<ToolEntry>), AdminError> {
@@ -135,5 +176,8 @@ async fn record(servers: &ServerService, kind: &str, entry: &ToolEntry) -> ToolR
         state: if entry.server.is_active() { "active" } else { "halted" }.to_owned(),
         side_effects: entry.tool.side_effects().iter().map(|class| class.as_str().to_owned()).collect(),
         trust: entry.server.trust_in(id).as_str().to_owned(),
+        signature: Signature::of(&definition["inputSchema"]).text(usize::MAX),
+        score: None,
+        why: Vec::new(),
     }
 }

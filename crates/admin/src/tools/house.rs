@@ -2,6 +2,7 @@
 
 use portcullis_audit::Health;
 use portcullis_core::ServerIdentity;
+use portcullis_gateway::exposure::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::error::AdminError;
 use crate::grant::{AdminGrant, Op, TargetId};
 use crate::registry::Module;
 use crate::reply::{Committed, Reply};
-use crate::services::HouseService;
+use crate::services::{FootprintRecord, HouseService};
 use crate::tool::{Class, admin_tool, read_tool};
 use crate::{Cx, args, words};
 
@@ -41,6 +42,14 @@ args! {
 
 args! {
     pub(crate) struct OneUser { user_id: NonBlank<63> }
+}
+
+words! {
+    pub(crate) enum ModeWord { Passthrough = "passthrough", Transparent = "transparent", Gateway = "gateway" }
+}
+
+args! {
+    pub(crate) struct Footprint { profile: Option<NonBlank<80>>, mode: Option<ModeWord> }
 }
 
 args! {
@@ -165,6 +174,7 @@ pub(super) fn module() -> Module {
             read_tool("users", "list", "List enrolled operators.", users),
             admin_tool("users", "delete", "Remove an operator and its tokens.", delete_user),
             read_tool("keys", "list", "List keys of the log and of the evidence.", keys),
+            read_tool("analytics", "footprint", "Say what clients read first, and its cost.", footprint),
             read_tool("meta", "list_rules", "List the rules that hold for admin calls.", rules),
             admin_tool("meta", "run_maintenance", "Run maintenance jobs now.", maintenance),
             read_tool("replicas", "list", "List replicas.", replicas),
@@ -251,6 +261,15 @@ async fn delete_user(cx: Cx, grant: AdminGrant, args: OneUser) -> Result<Committ
 
 async fn keys(cx: Cx, _: NoArgs) -> Result<Reply<Vec<KeyRecord>>, AdminError> {
     Ok(Reply::ok(cx.house().keys().await?))
+}
+
+async fn footprint(cx: Cx, args: Footprint) -> Result<Reply<FootprintRecord>, AdminError> {
+    let mode = args.mode.map(|mode| match mode {
+        ModeWord::Passthrough => Mode::Passthrough,
+        ModeWord::Transparent => Mode::Transparent,
+        ModeWord::Gateway => Mode::Gateway,
+    });
+    Ok(Reply::ok(cx.house().footprint(args.profile.map(String::from), mode).await?))
 }
 
 async fn rules(cx: Cx, args: Paged) -> Result<Reply<Vec<RuleRecord>>, AdminError> {

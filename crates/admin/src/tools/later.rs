@@ -10,7 +10,7 @@ use crate::tool::{Class, unwired_tool};
 
 const REASON: &str = "this gateway has nothing behind this tool yet";
 
-const LATER: [(&str, &str, Class); 100] = [
+const LATER: [(&str, &str, Class); 95] = [
     ("tasks", "list", Class::Read),
     ("tasks", "get", Class::Read),
     ("tasks", "cancel", Class::Admin),
@@ -27,7 +27,6 @@ const LATER: [(&str, &str, Class); 100] = [
     ("quotas", "usage", Class::Read),
     ("quotas", "set", Class::Admin),
     ("quotas", "clear", Class::Admin),
-    ("analytics", "footprint", Class::Read),
     ("reports", "generate", Class::Write),
     ("sessions", "terminate", Class::Admin),
     ("sessions", "replay", Class::Admin),
@@ -52,8 +51,6 @@ const LATER: [(&str, &str, Class); 100] = [
     ("approvals", "withdraw", Class::Write),
     ("permits", "check", Class::Read),
     ("permits", "revoke", Class::Admin),
-    ("policies", "validate", Class::Read),
-    ("trust", "history", Class::Read),
     ("waivers", "put", Class::Admin),
     ("waivers", "revoke", Class::Admin),
     ("plans", "list", Class::Read),
@@ -101,14 +98,12 @@ const LATER: [(&str, &str, Class); 100] = [
     ("backups", "create", Class::Admin),
     ("backups", "verify", Class::Read),
     ("backups", "restore", Class::Admin),
-    ("audit", "export", Class::Admin),
     ("users", "put", Class::Admin),
     ("keys", "rotate", Class::Admin),
     ("artifacts", "list", Class::Read),
     ("artifacts", "get", Class::Read),
     ("artifacts", "view", Class::Read),
     ("artifacts", "delete", Class::Admin),
-    ("exports", "list", Class::Read),
     ("context", "list", Class::Read),
     ("context", "erase", Class::Admin),
 ];

@@ -8,7 +8,7 @@ use crate::error::AdminError;
 use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
 use crate::reply::{Committed, Reply};
-use crate::services::{ExplanationRecord, PolicyDetail, PolicyRecord};
+use crate::services::{ExplanationRecord, PolicyDetail, PolicyRecord, ValidationRecord};
 use crate::tool::{admin_tool, read_tool};
 use crate::{Cx, args, words};
 
@@ -44,6 +44,10 @@ args! {
 }
 
 args! {
+    pub(crate) struct Validate { bundle: BundleArg }
+}
+
+args! {
     pub(crate) struct Apply { bundle: BundleArg, expected_version: Option<Version> }
 }
 
@@ -58,6 +62,12 @@ pub(super) fn module() -> Module {
             read_tool("policies", "list", "List policies that were in force.", list),
             read_tool("policies", "get", "Show a policy with its texts.", get),
             read_tool("policies", "explain", "Say what policy decides about a call.", explain),
+            read_tool(
+                "policies",
+                "validate",
+                "Check a bundle, and what it would decide otherwise.",
+                validate,
+            ),
             admin_tool("policies", "apply", "Put a policy bundle in force.", apply),
             admin_tool("policies", "rollback", "Put an earlier policy in force again.", rollback),
         ],
@@ -78,6 +88,10 @@ async fn explain(cx: Cx, args: Explain) -> Result<Reply<ExplanationRecord>, Admi
     let arguments = Value::Object(args.arguments.0).to_string();
     let (client, tool) = (args.client_id.as_str(), args.tool.as_str());
     Ok(Reply::ok(cx.policies().explain(client, tool, &arguments, args.version.map(number)).await?))
+}
+
+async fn validate(cx: Cx, args: Validate) -> Result<Reply<ValidationRecord>, AdminError> {
+    Ok(Reply::ok(cx.policies().validate(&bundle(args.bundle)).await?))
 }
 
 async fn apply(cx: Cx, grant: AdminGrant, args: Apply) -> Result<Committed<PolicyRecord>, AdminError> {

@@ -1,13 +1,13 @@
 //! `portcullis_trust_*` and `portcullis_grants_*`.
 
-use portcullis_core::{ApprovalId, ServerIdentity};
+use portcullis_core::{ApprovalId, Clock as _, ServerIdentity, SystemClock};
 
-use crate::args::{Ident, NonBlank, Page};
+use crate::args::{Ident, NonBlank, Page, TimeWindow};
 use crate::error::AdminError;
 use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
 use crate::reply::{Committed, Reply};
-use crate::services::{GrantRecord, TrustRecord};
+use crate::services::{GrantRecord, TrustEvent, TrustRecord, short};
 use crate::tool::{admin_tool, read_tool};
 use crate::tools::approvals::is_tool;
 use crate::{Cx, args, words};
@@ -32,6 +32,10 @@ args! {
 }
 
 args! {
+    pub(crate) struct History { tool: NonBlank, window: TimeWindow, page: Page }
+}
+
+args! {
     pub(crate) struct Grant { tool: NonBlank, state: Granted }
 }
 
@@ -52,6 +56,7 @@ pub(super) fn module() -> Module {
         name: "approvals/trust",
         tools: vec![
             read_tool("trust", "list", "List the trust that servers and tools have earned.", list),
+            read_tool("trust", "history", "Tell what became of the trust in a tool or server.", history),
             admin_tool("trust", "grant", "Trust a tool or server that has earned it.", grant),
             admin_tool("trust", "revoke", "Take all trust back from a tool or server.", revoke),
             read_tool("grants", "list", "List what operators granted.", grants),
@@ -67,6 +72,11 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<TrustRecord>>, AdminError>
             && args.tool.as_ref().is_none_or(|tool| row.tool == tool.as_str())
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
+    Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn history(cx: Cx, args: History) -> Result<Reply<Vec<TrustEvent>>, AdminError> {
+    let rows = cx.history().trust(&short(args.tool.as_str()), args.window.bounds(SystemClock.now())).await?;
     Ok(Reply::page(args.page.cut(rows), args.page))
 }
 

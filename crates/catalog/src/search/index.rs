@@ -23,10 +23,10 @@ const MAX_DESCRIPTION_BYTES: usize = 4 * 1024;
 const MAX_PREFIXED: usize = 64;
 
 /// What an expansion is worth, in 256ths (CAT-63).
-const EXACT: u16 = 256;
-const TYPO: u16 = 154;
-const PREFIX: u16 = 128;
-const SYNONYM: u16 = 115;
+pub(super) const EXACT: u16 = 256;
+pub(super) const TYPO: u16 = 154;
+pub(super) const PREFIX: u16 = 128;
+pub(super) const SYNONYM: u16 = 115;
 
 /// The index over the items of one kind.
 #[derive(Debug, Default)]
@@ -110,6 +110,22 @@ impl Index {
         readings.sort_unstable_by_key(|(term, worth)| (*term, std::cmp::Reverse(*worth)));
         readings.dedup_by_key(|(term, _)| *term);
         readings
+    }
+
+    /// A term of the lexicon, as text.
+    pub(crate) fn term(&self, term: u32) -> &str {
+        &self.lexicon[term as usize]
+    }
+
+    /// What a term is worth to one document; nothing if the document does not have it.
+    pub(crate) fn impact(&self, term: u32, document: u32) -> u32 {
+        let (documents, impacts) = self.postings(term);
+        documents.binary_search(&document).map_or(0, |place| u32::from(impacts[place]))
+    }
+
+    /// The document of an item, if the item can be found at all.
+    pub(crate) fn document(&self, item: usize) -> Option<u32> {
+        self.items.binary_search(&(item as u32)).ok().map(|document| document as u32)
     }
 
     /// Words that begin with this one, and words that this one begins with; four letters at least.

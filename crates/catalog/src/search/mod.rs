@@ -7,6 +7,8 @@ pub(crate) mod index;
 pub(crate) mod query;
 pub mod synonyms;
 mod typos;
+mod why;
 
 pub use query::{Hit, QueryError, SearchOptions};
 pub use synonyms::Synonyms;
+pub use why::{How, Matched};

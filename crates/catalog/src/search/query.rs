@@ -105,7 +105,7 @@ impl CatalogSnapshot {
     }
 
     /// The distinct words of a query, with their stems; the rarest if there are too many (CAT-70).
-    fn words(&self, index: &Index, text: &str) -> Vec<(String, String)> {
+    pub(super) fn words(&self, index: &Index, text: &str) -> Vec<(String, String)> {
         let mut words: Vec<(String, String)> = Vec::new();
         terms(text, StopWords::Drop, |word, stem| {
             if !words.iter().any(|(_, known)| known == stem) {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::fixture::{catalogue, tools};
+use crate::search::How;
 
 fn found(snapshot: &CatalogSnapshot, query: &str) -> Vec<String> {
     let hits = snapshot.search(query, snapshot.everything(), SearchOptions::default()).unwrap();
@@ -113,4 +114,20 @@ fn families_are_folded_and_counted_by_what_is_visible() {
     assert_eq!(shown, [("pay.refund_v1", 7), ("pay.refund_v9", 0), ("pay.list_payments", 0)]);
     let view = snapshot.view(|item| !item.name.ends_with(['2', '3']));
     assert_eq!(snapshot.search("refund payment", &view, SearchOptions::default()).unwrap()[0].similar, 5);
+}
+
+#[test]
+fn why_an_item_ranks_is_told_by_word_and_adds_up_to_its_score() {
+    let snapshot = hub();
+    for (query, expected) in [
+        ("create an issue", vec![("create", How::Exact), ("issue", How::Exact)]),
+        ("remove a branch", vec![("remove", How::Synonym), ("branch", How::Exact)]),
+        ("refnd", vec![("refnd", How::Typo)]),
+    ] {
+        let hit = snapshot.search(query, snapshot.everything(), SearchOptions::default()).unwrap()[0];
+        let why = snapshot.why(query, hit.index, Kind::Tool);
+        let told: Vec<(&str, How)> = why.iter().map(|word| (word.word.as_str(), word.how)).collect();
+        assert_eq!(told, expected, "{query}");
+        assert_eq!(why.iter().map(|word| word.points).sum::<u32>(), hit.score, "{query}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use portcullis_catalog::drift::{Capabilities, Offer, Server};
 use portcullis_catalog::{
-    BrowseError, BuildOptions, CatalogSnapshot, Counts, Finding, Kind, Request, ServerCtx, Source, ToolDef,
+    BrowseError, BuildOptions, CatalogSnapshot, Counts, Finding, Kind, Matched, Request, SearchOptions,
+    ServerCtx, Source, ToolDef,
 };
 use portcullis_core::{ErrorCode, ServerIdentity};
 use portcullis_gauntlet::Raw;
@@ -13,7 +14,40 @@ use serde_json::value::RawValue;
 
 use super::{Control, ControlError};
 
+/// An item that a search found, with why it is where it is.
+#[derive(Debug, Clone)]
+pub struct FoundItem {
+    /// The governed identity.
+    pub identity: String,
+    /// How well it fits; comparable within one search only.
+    pub score: u32,
+    /// How many more of its kind there are that look alike.
+    pub similar: usize,
+    /// What each word was worth to it.
+    pub why: Vec<Matched>,
+}
+
+/// As many as one search can find.
+const MOST_FOUND: usize = 50;
+
 impl Control {
+    /// What an agent that sees everything would find, the best first, and why.
+    pub fn find_items(&self, query: &str, kind: Kind) -> Result<Vec<FoundItem>, ControlError> {
+        let world = self.world();
+        let catalogue = world.catalogue();
+        let options = SearchOptions { kind, top_k: MOST_FOUND, ..SearchOptions::default() };
+        let hits = catalogue
+            .search(query, catalogue.everything(), options)
+            .map_err(|error| ControlError::field("query", error.to_string()))?;
+        let found = hits.into_iter().map(|hit| FoundItem {
+            identity: catalogue.items()[hit.index].identity.clone(),
+            score: hit.score,
+            similar: hit.similar,
+            why: catalogue.why(query, hit.index, kind),
+        });
+        Ok(found.collect())
+    }
+
     /// What an agent that sees everything would be answered.
     pub fn browse(&self, request: Request<'_>, kind: Kind) -> Result<String, ControlError> {
         let world = self.world();

@@ -10,8 +10,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use portcullis_audit::{AuditError, AuditLog, Event, EventName, EvidenceRef, Record, Role, read};
 use portcullis_core::canon::to_jcs;
 use portcullis_core::error::one_line;
-use portcullis_core::{ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
-use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, screen};
+use portcullis_core::{Actor, ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
+use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, Screened, screen};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::{Bundle, Circumstances, Policy, PolicyFile};
@@ -39,6 +39,28 @@ pub struct Replayed {
     pub policy_diffs: Vec<Value>,
     /// Where canonicalization, validation or cleaning does something else now.
     pub output_diffs: Vec<Value>,
+}
+
+/// What another policy would have decided.
+#[derive(Debug, Default, Serialize)]
+pub struct Verdicts {
+    /// How many calls could be asked about again.
+    pub compared: u64,
+    /// Those about which it decides otherwise.
+    pub changed: Vec<VerdictChange>,
+}
+
+/// A call about which two policies disagree.
+#[derive(Debug, Clone, Serialize)]
+pub struct VerdictChange {
+    /// The record of it.
+    pub seq: u64,
+    /// `<server>/<tool>`.
+    pub tool: String,
+    /// What the policy in force says.
+    pub now: &'static str,
+    /// What the other one would.
+    pub then: &'static str,
 }
 
 /// A call as it was recorded.
@@ -113,6 +135,44 @@ impl Control {
                 if driven { replayed.hits += 1 } else { replayed.misses += 1 }
             }
             Ok(replayed)
+        })
+        .await
+    }
+
+    /// On which of the newest calls another policy would decide otherwise than the one in force, both asked now. The
+    /// arguments of those calls are evidence: that they were read is on record first.
+    pub async fn verdicts_under(&self, bundle: &Bundle, most: usize) -> Result<Verdicts, ControlError> {
+        let other = self.validate_policy(bundle).await?;
+        let mut calls = self.recorded(None).await?;
+        calls.drain(..calls.len().saturating_sub(most));
+        if calls.is_empty() {
+            return Ok(Verdicts::default());
+        }
+        let objects: Vec<_> = (calls.iter().flat_map(|call| &call.intent.evidence))
+            .filter(|reference| reference.role == Role::Canonical)
+            .map(|reference| reference.object)
+            .collect();
+        let data = json!({"objects": objects, "reason": "compare policies"});
+        let read = Event::new(EventName::AuditEvidenceRead, &Actor::system()).data(data);
+        self.log.commit(vec![read]).await?;
+        let (log, clock) = (self.log.clone(), self.clock.clone());
+        let registry = self.world().registry().clone();
+        blocking(move || {
+            let mut verdicts = Verdicts::default();
+            for call in &calls {
+                let Again::Same(entry, request, _) = again(&log, &registry, call)? else { continue };
+                let circumstances = circumstances(call, clock.now());
+                let word = |policy: &Policy| {
+                    policy.decide(&request, &entry.facts, &circumstances).verdict().as_str()
+                };
+                let (now, then) = (word(registry.policy()), word(&other));
+                verdicts.compared += 1;
+                if now != then {
+                    let tool = entry.tool.id().short().to_owned();
+                    verdicts.changed.push(VerdictChange { seq: call.intent.seq, tool, now, then });
+                }
+            }
+            Ok(verdicts)
         })
         .await
     }
@@ -268,6 +328,45 @@ pub(crate) fn output_schema_sha256(tool: &ToolEntry) -> Option<Sha256Digest> {
     to_jcs(schema).ok().map(|bytes| Sha256Digest::of(&bytes))
 }
 
+/// A recorded call, made a request again.
+enum Again<'r> {
+    /// Its tool, its agent or its arguments are not known any more.
+    Gone,
+    /// The same arguments are refused today, or have another form.
+    Otherwise,
+    Same(&'r ToolEntry, Box<CanonicalRequest>, Box<Screened>),
+}
+
+fn again<'r>(log: &AuditLog, registry: &'r Registry, call: &Recorded) -> Result<Again<'r>, AuditError> {
+    let intent = &call.intent;
+    let (Some(entry), Some(args)) = (tool_of(registry, intent), arguments(log, call)?) else {
+        return Ok(Again::Gone);
+    };
+    let Ok(principal) = intent.actor.to_string().parse() else { return Ok(Again::Gone) };
+    let lineage = Lineage {
+        parent: None,
+        principal,
+        session: intent.session.unwrap_or(SessionId::from_bytes([0; 16])),
+        step: intent.step.unwrap_or(0),
+    };
+    // The key only makes fingerprints, which nothing here compares.
+    let key = Secret::new([0; 32]);
+    let screened = Args::parse(args.as_bytes(), entry.tool.spec().max_request_bytes)
+        .and_then(|args| screen(entry.tool.spec(), &Grants::Declared, args));
+    let Ok(screened) = screened else { return Ok(Again::Otherwise) };
+    match CanonicalRequest::new(&entry.tool, &screened, lineage, &key) {
+        Ok(request) if request.args() == args => {
+            Ok(Again::Same(entry, Box::new(request), Box::new(screened)))
+        }
+        _ => Ok(Again::Otherwise),
+    }
+}
+
+fn circumstances(call: &Recorded, now: portcullis_core::Timestamp) -> Circumstances<'_> {
+    let session_calls = call.intent.step.unwrap_or(0);
+    Circumstances { authenticated: false, client: &call.client, session_calls, now }
+}
+
 /// Drives one call again; false if it cannot be.
 fn drive(
     log: &AuditLog,
@@ -278,40 +377,18 @@ fn drive(
     call: &Recorded,
     replayed: &mut Replayed,
 ) -> Result<bool, AuditError> {
-    let intent = &call.intent;
-    let (Some(entry), Some(args)) = (tool_of(registry, intent), arguments(log, call)?) else {
-        return Ok(false);
+    let seq = call.intent.seq;
+    let (entry, request, screened) = match again(log, registry, call)? {
+        Again::Gone => return Ok(false),
+        Again::Otherwise => {
+            replayed
+                .output_diffs
+                .push(json!({"seq": seq, "then": "canonical", "now": "refused or another form"}));
+            return Ok(true);
+        }
+        Again::Same(entry, request, screened) => (entry, request, screened),
     };
-    let seq = intent.seq;
-    let lineage = Lineage {
-        parent: None,
-        principal: match intent.actor.to_string().parse() {
-            Ok(principal) => principal,
-            Err(_) => return Ok(false),
-        },
-        session: intent.session.unwrap_or(SessionId::from_bytes([0; 16])),
-        step: intent.step.unwrap_or(0),
-    };
-    // The key only makes fingerprints, which nothing here compares.
-    let key = Secret::new([0; 32]);
-    let request = Args::parse(args.as_bytes(), entry.tool.spec().max_request_bytes)
-        .and_then(|args| screen(entry.tool.spec(), &Grants::Declared, args))
-        .ok()
-        .and_then(|screened| {
-            CanonicalRequest::new(&entry.tool, &screened, lineage, &key).ok().map(|r| (r, screened))
-        });
-    let Some((request, screened)) = request.filter(|(request, _)| request.args() == args) else {
-        replayed
-            .output_diffs
-            .push(json!({"seq": seq, "then": "canonical", "now": "refused or another form"}));
-        return Ok(true);
-    };
-    let circumstances = Circumstances {
-        authenticated: false,
-        client: &call.client,
-        session_calls: intent.step.unwrap_or(0),
-        now,
-    };
+    let circumstances = circumstances(call, now);
     let verdict = policy.decide(&request, &entry.facts, &circumstances).verdict().as_str();
     if verdict != call.decision {
         replayed.policy_diffs.push(json!({"seq": seq, "then": call.decision, "now": verdict}));
@@ -320,7 +397,7 @@ fn drive(
         return Ok(true);
     };
     let Some(response) = open(log, result, Role::Response)? else { return Ok(false) };
-    let passes = gauntlet.finish(screened, RawResult::new(response.into())).is_ok();
+    let passes = gauntlet.finish(*screened, RawResult::new(response.into())).is_ok();
     if passes == call.withheld {
         let word = |passes: bool| if passes { "released" } else { "withheld" };
         replayed

@@ -6,7 +6,7 @@ use portcullis_audit::{Event, EventName};
 use portcullis_core::{Actor, ServerIdentity, Sha256Digest};
 use portcullis_gauntlet::Grants;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::{Control, ControlError, told_to_stop};
@@ -100,6 +100,29 @@ impl Control {
             }
         };
         SurfaceParts { mode, tools, servers, records, stand_ins: stand_ins() }
+    }
+
+    /// What clients of a profile are shown, and what it costs them; the profile of clients that name none if none is named.
+    pub fn surface(
+        &self,
+        profile: Option<&str>,
+        mode: Option<Mode>,
+    ) -> Result<(Surface, Value), ControlError> {
+        let options = &self.options.surface;
+        let name = profile.unwrap_or(&options.profile);
+        let Some(profile) = options.profiles.get(name) else {
+            let known: Vec<&str> = options.profiles.keys().map(String::as_str).collect();
+            let message = format!("there is no such profile; there are {}", known.join(", "));
+            return Err(ControlError::field("profile", message));
+        };
+        let surface = self.surface_parts(mode).compile(profile, options);
+        let report = surface.report(profile);
+        Ok((surface, report))
+    }
+
+    /// The profiles of clients there are.
+    pub fn surface_profiles(&self) -> Vec<String> {
+        self.options.surface.profiles.keys().cloned().collect()
     }
 
     /// Puts every change of the default surface on record (SURF-53).

@@ -12,6 +12,7 @@
 //! | [`footprint`] | what a list costs, exactly |
 //! | [`profile`], [`ladder`] | what a client can take, and making a list fit it |
 //! | [`baseline`] | a surface may shrink but not grow unseen |
+//! | `report` | all of it as one document |
 //! | [`offered`] | one tool and every change to it, on a ledger |
 
 pub mod baseline;
@@ -24,6 +25,7 @@ pub mod lints;
 pub mod offered;
 pub mod profile;
 pub(crate) mod published;
+mod report;
 mod sentences;
 #[cfg(test)]
 mod tests;

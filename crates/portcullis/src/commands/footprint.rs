@@ -8,7 +8,6 @@ use portcullis_core::ErrorCode;
 use portcullis_gateway::control::{SurfaceParts, ToolPart};
 use portcullis_gateway::exposure::Mode;
 use portcullis_gateway::surface::baseline::Baseline;
-use portcullis_gateway::surface::footprint::Size;
 use portcullis_gateway::surface::ladder::{Rungs, StepSize, climb};
 use portcullis_gateway::surface::lints::{Finding, Severity};
 use portcullis_gateway::surface::offered::{Effect, Offered};
@@ -300,42 +299,12 @@ fn explained(surface: &Surface, profile: &Profile, options: &SurfaceOptions) -> 
 }
 
 fn document(surface: &Surface, profile: &Profile, causes: &[String], steps: Option<&[StepSize]>) -> Value {
-    let mut document = json!({
-        "format": "portcullis-footprint/1", "mode": surface.mode, "profile": profile.name,
-        "surface_digest": surface.surface_digest, "tools": surface.footprint.tools,
-        "instructions": {
-            "chars": surface.instructions.encode_utf16().count(),
-            "head_chars": surface.instructions.get(..512).unwrap_or(&surface.instructions).trim_end().len(),
-            "o200k": Size::of(&surface.instructions).o200k,
-        },
-        "budget": {"bytes": profile.tools_total_bytes, "tokens": profile.tools_total_tokens, "encoding": "o200k"},
-        "verdict": verdict(surface), "ladder_step": surface.ladder_step, "deferred": surface.deferred,
-        "findings": surface.findings, "per_tool": surface.footprint.per_tool, "causes": causes,
-    });
-    document["servers"] = (surface.footprint.servers.iter())
-        .map(|server| {
-            let mut row = json!(server);
-            let mut lints = std::collections::BTreeMap::new();
-            for finding in surface.findings.iter().filter(|finding| finding.server == server.name) {
-                *lints.entry(finding.rule).or_insert(0) += 1;
-            }
-            row["lints"] = json!(lints);
-            row
-        })
-        .collect();
+    let mut document = surface.report(profile);
+    document["causes"] = json!(causes);
     if let Some(steps) = steps {
         document["steps"] = json!(steps);
     }
     document
-}
-
-fn verdict(surface: &Surface) -> &'static str {
-    match (surface.ladder_step, surface.excess.is_empty()) {
-        (7, _) => "refused",
-        (0, true) => "within",
-        (0, false) => "over",
-        _ => "degraded",
-    }
 }
 
 /// For people: what it costs, who costs it, and what to do.

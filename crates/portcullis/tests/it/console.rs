@@ -3,6 +3,7 @@
 mod browser;
 mod client;
 mod deciding;
+mod looking;
 mod pages;
 
 use serde_json::json;
