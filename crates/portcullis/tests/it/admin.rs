@@ -388,7 +388,7 @@ fn every_tool_with_something_behind_it_answers_and_the_others_say_so() {
     let rest = format!(r#"{{"limit":500,"detail":"full","include_unwired":true,"offset":{}}}"#, tools.len());
     tools
         .extend(program.call("portcullis_meta_list_tools", &rest).json()["data"].as_array().unwrap().clone());
-    assert_eq!(tools.len(), 152 + 3, "the registry of the specification, and the three about calls");
+    assert_eq!(tools.len(), 152 + 4, "the registry of the specification, and the four about calls");
     let shown = home.json(&["admin", "tools"]);
     assert!(shown.as_array().unwrap().iter().all(|tool| tool["name"] != "quotas_set"), "hidden until wired");
     let records = home.log().len();
