@@ -77,6 +77,19 @@ struct Tested {
 struct ServersPage {
     frame: Frame,
     servers: Vec<Row>,
+    drafts: Vec<DraftCard>,
+}
+
+/// What accepting a draft would mean.
+struct DraftCard {
+    id: String,
+    version: String,
+    reached: Vec<Piece>,
+    manner: String,
+    tools: Vec<(Vec<Piece>, Vec<String>, Vec<Piece>)>,
+    left_out: Vec<String>,
+    scopes: Vec<Scope>,
+    declaration: Vec<Piece>,
 }
 
 #[derive(Template)]
@@ -90,9 +103,32 @@ struct ServerPage {
 /// All of them.
 pub(crate) async fn page(State(console): State<Arc<Console>>, LoggedIn(session): LoggedIn) -> Response {
     let frame = console.frame(&session, "/servers").await;
-    match console.ask(&session, "servers_list", json!({"limit": 500})).await {
-        Ok(answer) => rendered(&ServersPage { frame, servers: answer.rows().iter().map(row).collect() }),
-        Err(refused) => refused.page(frame),
+    let (servers, drafts) = match (
+        console.ask(&session, "servers_list", json!({"limit": 500})).await,
+        console.ask(&session, "drafts_list", json!({"limit": 100})).await,
+    ) {
+        (Ok(servers), Ok(drafts)) => (servers, drafts),
+        (Err(refused), _) | (_, Err(refused)) => return refused.page(frame),
+    };
+    let servers = servers.rows().iter().map(row).collect();
+    let drafts = drafts.rows().iter().map(draft).collect();
+    rendered(&ServersPage { frame, servers, drafts })
+}
+
+fn draft(told: &Value) -> DraftCard {
+    let tool = |tool: &Value| {
+        let (name, reason) = (visible::pieces(&text(&tool["name"])), visible::pieces(&text(&tool["reason"])));
+        (name, texts(&tool["side_effects"]), reason)
+    };
+    DraftCard {
+        id: text(&told["server_id"]),
+        version: text(&told["version"]),
+        reached: visible::pieces(&text(&told["reached"])),
+        manner: text(&told["manner"]),
+        tools: told["tools"].as_array().into_iter().flatten().map(tool).collect(),
+        left_out: texts(&told["left_out"]),
+        scopes: told["scope_rows"].as_array().into_iter().flatten().map(scope).collect(),
+        declaration: visible::pieces(&text(&told["declaration"])),
     }
 }
 

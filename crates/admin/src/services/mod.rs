@@ -29,7 +29,7 @@ pub use policies::{
 };
 pub(crate) use servers::word;
 pub use servers::{
-    DriftRow, RefreshRecord, RemovedRecord, ReplacedRecord, ScopeRow, ServerDetail, ServerRecord,
-    ServerService, TestRecord, ToolRow,
+    DraftRecord, DraftedRow, DriftRow, RefreshRecord, RemovedRecord, ReplacedRecord, ScopeRow, ServerDetail,
+    ServerRecord, ServerService, TestRecord, ToolRow,
 };
 pub use trust::{TrustRecord, TrustService};

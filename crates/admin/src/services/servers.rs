@@ -6,7 +6,7 @@ use portcullis_core::ServerIdentity;
 use portcullis_core::error::one_line;
 use portcullis_core::scrub::scrub;
 use portcullis_gateway::Control;
-use portcullis_gateway::control::{FoundItem, Reacceptance, Registration};
+use portcullis_gateway::control::{FoundItem, KeptDraft, Reacceptance, Registration, Target};
 use portcullis_governance::record::ServerState;
 use portcullis_governance::registry::{ServerEntry, ToolEntry};
 use schemars::JsonSchema;
@@ -113,6 +113,39 @@ pub struct ServerDetail {
     pub failures: u32,
     /// The last lines its process wrote to stderr, without secrets and cleaned.
     pub log: Vec<String>,
+}
+
+/// A server that was looked at and drafted, and that nobody has accepted yet.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DraftRecord {
+    /// The name it would be registered under.
+    pub server_id: String,
+    /// The version that it gives itself.
+    pub version: String,
+    /// How it is reached: its command line, or its address.
+    pub reached: String,
+    /// `suggested` or `worst-case`.
+    pub manner: String,
+    /// What each tool is taken to do, and why.
+    pub tools: Vec<DraftedRow>,
+    /// Tools that cannot be declared, and why.
+    pub left_out: Vec<String>,
+    /// What it could touch.
+    pub scope_rows: Vec<ScopeRow>,
+    /// The drafted declaration, as it is now.
+    pub declaration: String,
+}
+
+/// A drafted tool.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct DraftedRow {
+    /// Its name.
+    pub name: String,
+    /// What it is taken to do.
+    pub side_effects: Vec<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A scope of a declaration.
@@ -295,6 +328,22 @@ impl ServerService {
         })
     }
 
+    /// Drafts that nobody has accepted yet, by name.
+    pub fn drafts(&self) -> Vec<DraftRecord> {
+        self.control.drafts().iter().map(|(name, kept)| drafted(name, kept)).collect()
+    }
+
+    /// Registers a draft.
+    pub async fn accept_draft(&self, op: &Op, name: &ServerIdentity) -> Result<ReplacedRecord, AdminError> {
+        self.control.accept_draft(op.operator(), name, op.reason()).await?;
+        Ok(ReplacedRecord { server: self.row(name)?, approvals_ended: 0, approvals_carried: 0 })
+    }
+
+    /// Whether there is a server of this name.
+    pub fn is_registered(&self, name: &ServerIdentity) -> bool {
+        self.control.world().registry().server(name).is_some()
+    }
+
     /// Accepts what one has become, if `replaces` is still the declaration in force.
     pub async fn accept(
         &self,
@@ -379,27 +428,61 @@ impl ServerService {
     }
 }
 
+fn drafted(name: &ServerIdentity, kept: &KeptDraft) -> DraftRecord {
+    let draft = &kept.drafted.draft;
+    let reached = match &kept.target {
+        Target::Stdio { command, args, .. } => {
+            std::iter::once(command).chain(args).cloned().collect::<Vec<_>>().join(" ")
+        }
+        Target::Http { url, .. } | Target::Sse { url, .. } | Target::Records { url, .. } => url.clone(),
+    };
+    // A draft writes each scope on a line of its own, as JSON.
+    let scopes = draft.document.lines().filter_map(|line| {
+        let (name, scope) = line.trim().split_once(": ")?;
+        let scope: Value = serde_json::from_str(scope).ok()?;
+        scope["kind"].is_string().then(|| scope_row(name, &scope))
+    });
+    DraftRecord {
+        server_id: name.to_string(),
+        version: one_line(&kept.drafted.server_version),
+        reached: one_line(&scrub(&reached)),
+        manner: word(&kept.drafted.manner),
+        tools: (draft.tools.iter())
+            .map(|tool| DraftedRow {
+                name: one_line(&tool.name),
+                side_effects: tool.classes.iter().map(|class| class.as_str().to_owned()).collect(),
+                reason: tool.reason.as_deref().map(one_line),
+            })
+            .collect(),
+        left_out: draft.left_out.iter().map(|(tool, why)| one_line(&format!("{tool}: {why}"))).collect(),
+        scope_rows: scopes.collect(),
+        declaration: draft.document.clone(),
+    }
+}
+
 /// The scopes of a declaration, in words.
 fn scopes(declaration: &[u8]) -> Vec<ScopeRow> {
     let declaration: Value = serde_json::from_slice(declaration).unwrap_or_default();
-    let row = |(name, scope): (&String, &Value)| {
-        let of = |key: &str| scope[key].as_str().unwrap_or_default();
-        let kind = of("kind");
-        let reaches = match kind {
-            "fs" if of("access") == "rw" => format!("reads and writes below {}", of("path")),
-            "fs" => format!("reads below {}", of("path")),
-            "egress" => {
-                let how = if of("tls") == "none" { "in the clear" } else { "over TLS" };
-                format!("talks to {}:{} {how}", of("host"), scope["port"])
-            }
-            "exec" => format!("runs {}", of("path")),
-            "secret" => format!("uses a credential of class {}", of("credential_class")),
-            "remote" => format!("changes things at {}", of("system")),
-            _ => String::new(),
-        };
-        ScopeRow { name: name.clone(), kind: kind.to_owned(), reaches }
+    let scopes = declaration["scopes"].as_object().into_iter().flatten();
+    scopes.map(|(name, scope)| scope_row(name, scope)).collect()
+}
+
+fn scope_row(name: &str, scope: &Value) -> ScopeRow {
+    let of = |key: &str| scope[key].as_str().unwrap_or_default();
+    let kind = of("kind");
+    let reaches = match kind {
+        "fs" if of("access") == "rw" => format!("reads and writes below {}", of("path")),
+        "fs" => format!("reads below {}", of("path")),
+        "egress" => {
+            let how = if of("tls") == "none" { "in the clear" } else { "over TLS" };
+            format!("talks to {}:{} {how}", of("host"), scope["port"])
+        }
+        "exec" => format!("runs {}", of("path")),
+        "secret" => format!("uses a credential of class {}", of("credential_class")),
+        "remote" => format!("changes things at {}", of("system")),
+        _ => String::new(),
     };
-    declaration["scopes"].as_object().into_iter().flatten().map(row).collect()
+    ScopeRow { name: name.to_owned(), kind: kind.to_owned(), reaches }
 }
 
 /// Names that a server made up, safe to show (ADM-5).

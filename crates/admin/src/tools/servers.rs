@@ -12,7 +12,9 @@ use crate::error::AdminError;
 use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
 use crate::reply::{Committed, Reply};
-use crate::services::{RefreshRecord, RemovedRecord, ReplacedRecord, ServerDetail, ServerRecord, TestRecord};
+use crate::services::{
+    DraftRecord, RefreshRecord, RemovedRecord, ReplacedRecord, ServerDetail, ServerRecord, TestRecord,
+};
 use crate::tool::{admin_tool, read_tool, write_tool};
 use crate::{Cx, args, words};
 
@@ -34,6 +36,10 @@ words! {
 
 args! {
     pub(crate) struct List { state: Option<State>, transport: Option<Transport>, page: Page }
+}
+
+args! {
+    pub(crate) struct Drafts { page: Page }
 }
 
 args! {
@@ -83,7 +89,8 @@ pub(super) fn module() -> Module {
                 "Compare what a server lists now with what was accepted.",
                 refresh,
             ),
-            admin_tool("declarations", "accept", "Accept what a server has become.", accept),
+            read_tool("drafts", "list", "List drafts that nobody has accepted yet.", drafts),
+            admin_tool("declarations", "accept", "Accept what a server has become, or a draft.", accept),
         ],
     }
 }
@@ -147,9 +154,18 @@ async fn refresh(cx: Cx, actor: ActorRef, args: One) -> Result<Reply<RefreshReco
     Ok(Reply::ok(cx.servers().refresh(actor.op(), &args.server_id.0).await?))
 }
 
+async fn drafts(cx: Cx, args: Drafts) -> Result<Reply<Vec<DraftRecord>>, AdminError> {
+    Ok(Reply::page(args.page.cut(cx.servers().drafts()), args.page))
+}
+
 async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<ReplacedRecord>, AdminError> {
     let (servers, name) = (cx.servers(), args.server_id.0);
     let target = TargetId::new("server", &name);
+    if !servers.is_registered(&name) && args.declaration.is_none() {
+        let (record, receipt) =
+            grant.commit(target, move |op| async move { servers.accept_draft(&op, &name).await }).await?;
+        return Ok(Committed::ok(record, receipt));
+    }
     let file = args.declaration_file.map_or_else(|| "the declaration".to_owned(), String::from);
     let asked = Reacceptance {
         name,

@@ -3,7 +3,6 @@
 //! Each server is looked at in its cage and its declaration drafted; a card says what that would mean, and one decision
 //! per server makes it so. What cannot be imported is said with its reason, and nothing is guessed.
 
-pub(crate) mod drafts;
 mod entries;
 mod vendor;
 
@@ -12,7 +11,7 @@ use std::process::ExitCode;
 
 use portcullis_core::ServerIdentity;
 use portcullis_core::scrub;
-use portcullis_gateway::control::{Drafted, Drafting, Target};
+use portcullis_gateway::control::{Drafted, Drafting, KeptDraft, Target};
 use serde_json::{Value, json};
 
 use super::connect::{self, client::Client};
@@ -21,7 +20,6 @@ use crate::cli::{ConnectArgs, ImportArgs};
 use crate::failure::Failure;
 use crate::operator::Request;
 use crate::output::visible;
-use drafts::Kept;
 use entries::{Entry, How};
 
 /// What became of one entry.
@@ -158,7 +156,7 @@ async fn one(
     let drafting =
         Drafting { name: name.clone(), target: target.clone(), folders, attest: args.attest.clone() };
     let kept = draft(context, drafting).await?;
-    let file = drafts::keep(&context.home, &name, &kept)?;
+    let file = keep(context, &name, &kept)?;
     context.output.say(card(&name, &kept));
     let accepted = args.accept || confirm(&format!("Register {name}?")) == Some(true);
     if !accepted {
@@ -172,12 +170,20 @@ async fn one(
 }
 
 /// Has a server looked at, and its declaration drafted.
-pub(super) async fn draft(context: &Context<'_>, drafting: Drafting) -> Result<Kept, Failure> {
+pub(super) async fn draft(context: &Context<'_>, drafting: Drafting) -> Result<KeptDraft, Failure> {
     let (target, attest) = (drafting.target.clone(), drafting.attest.clone());
     let answer = context.ask(&Request::McpDraft { drafting: Box::new(drafting) }).await?;
     let drafted: Drafted = serde_json::from_value(answer)
         .map_err(|error| Failure::unavailable(format!("not a draft: {error}")))?;
-    Ok(Kept { target, attest, drafted })
+    Ok(KeptDraft { target, attest, drafted })
+}
+
+/// Keeps a draft; gives its declaration's file.
+pub(super) fn keep(context: &Context<'_>, name: &str, kept: &KeptDraft) -> Result<PathBuf, Failure> {
+    let name: ServerIdentity = name
+        .parse()
+        .map_err(|_| Failure::field("name", format!("{} is no name for a server", visible(name))))?;
+    kept.keep(&context.home, &name).map_err(|error| Failure::field("home", error.message))
 }
 
 /// A name of ours for what a client calls a server.
@@ -250,7 +256,7 @@ pub(super) fn places(operands: &[String], command: &str) -> Vec<PathBuf> {
 }
 
 /// What accepting a draft means.
-pub(super) fn card(name: &str, kept: &Kept) -> String {
+pub(super) fn card(name: &str, kept: &KeptDraft) -> String {
     let draft = &kept.drafted.draft;
     let (how, pinned) = match &kept.target {
         Target::Stdio { command, args, artifacts, .. } => {

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use portcullis_core::ErrorCode;
-use portcullis_gateway::control::{Drafting, Reacceptance, Registration, Target};
+use portcullis_gateway::control::{Drafting, KeptDraft, Reacceptance, Registration, Target};
 use portcullis_gateway::records::tools;
 use portcullis_governance::endpoint::HttpEndpoint;
 use portcullis_governance::record::{Mode, Surface};
 use serde_json::Value;
 
-use super::import::{self, drafts};
+use super::import;
 use super::{Context, confirm};
 use crate::cli::{AddArgs, McpCommand, SurfaceKind, TransportKind};
 use crate::failure::Failure;
@@ -93,8 +93,9 @@ async fn undecided(
     context: &Context<'_>,
     name: &str,
     declaration: Option<&std::path::Path>,
-) -> Result<Option<(drafts::Kept, std::path::PathBuf)>, Failure> {
-    let Some(found) = drafts::find(&context.home, name).filter(|_| declaration.is_none()) else {
+) -> Result<Option<(KeptDraft, std::path::PathBuf)>, Failure> {
+    let found = name.parse().ok().and_then(|name| KeptDraft::find(&context.home, &name));
+    let Some(found) = found.filter(|_| declaration.is_none()) else {
         return Ok(None);
     };
     let registered = context.ask(&Request::McpList).await?;
@@ -119,7 +120,7 @@ async fn draft(
         Target::Stdio { command: import::program(&program)?, args, env: environment(env)?, artifacts };
     let drafting = Drafting { name: name.clone(), target, folders, attest: None };
     let kept = import::draft(context, drafting).await?;
-    let file = drafts::keep(&context.home, &name, &kept)?;
+    let file = import::keep(context, &name, &kept)?;
     let value = serde_json::json!({"name": name, "status": "drafted", "reason": null, "draft": file});
     context.output.result(&value, |_| {
         format!(

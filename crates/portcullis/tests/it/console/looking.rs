@@ -140,3 +140,32 @@ fn evidence_is_opened_on_record_beside_what_the_model_saw() {
     assert!(made.len() == 1 && made[0].join("checkpoint").is_file(), "{made:?}");
     home.verify();
 }
+
+#[test]
+fn a_draft_is_seen_with_what_it_means_and_accepted_with_one_click() {
+    // GOV-1403
+    let (home, spy, daemon) = with_spy("20s", "", "");
+    let (program, folder) = (spy.executable.to_str().unwrap(), spy.workspace.to_str().unwrap());
+    // The log is in its cage's own folder for temporary files.
+    home.json(&["mcp", "draft", "twin", "--", program, "--log", "/tmp/spy.log", "--folder", folder]);
+    let mut browser = Browser::at(&daemon);
+    browser.goto("/servers");
+    browser.log_in("alice", PASSPHRASE);
+    browser.wait("#draft-twin");
+    let card = browser.text("#draft-twin");
+    assert!(card.contains("echo") && card.contains("Could touch"), "{card}");
+    browser.inspect("draft");
+    browser.fill("#draft-twin input[name=reason]", "wanted");
+    browser.click("#draft-twin button");
+    browser.wait_url("/servers/twin");
+    browser.wait("#scopes");
+    browser.fill("#test input[name=reason]", "is it well?");
+    browser.click("#test button");
+    browser.wait("#test .tag.good");
+    browser.goto("/servers");
+    assert_eq!(browser.count("#draft-twin"), 0, "it is registered now");
+    drop(browser);
+    daemon.stop();
+    assert_eq!(home.events("server.registered").len(), 2);
+    home.verify();
+}
