@@ -61,6 +61,8 @@ struct AuditPage {
     pager: Pager,
     exports: Vec<Export>,
     keys: Vec<Key>,
+    /// The newest signed checkpoint, with the signatures of witnesses.
+    checkpoint: String,
     asked: Asked,
 }
 
@@ -124,6 +126,11 @@ pub(crate) async fn page(
         (Ok(entries), Ok(exports), Ok(keys)) => (entries, exports, keys),
         (Err(refused), ..) | (_, Err(refused), _) | (.., Err(refused)) => return refused.page(frame),
     };
+    let newest = match entries.rows().first().filter(|_| asked.offset == 0) {
+        Some(row) => console.ask(&session, "audit_proof", json!({"entry_id": row["entry_id"]})).await.ok(),
+        None => None,
+    };
+    let checkpoint = newest.map(|proof| text(&proof.data["checkpoint"])).unwrap_or_default();
     let total = entries.total();
     let rows: Vec<Entry> = entries.rows().iter().map(entry).collect();
     let pager = Pager::new(asked.offset, rows.len() as u64, total, ROWS, |offset| asked.address(offset));
@@ -140,6 +147,7 @@ pub(crate) async fn page(
         pager,
         exports: exports.rows().iter().map(export).collect(),
         keys: keys.rows().iter().map(key).collect(),
+        checkpoint,
         asked,
     })
 }

@@ -128,6 +128,7 @@ fn evidence_is_opened_on_record_beside_what_the_model_saw() {
     assert!(browser.text("#proof").contains("signed root"));
     browser.inspect("record");
     browser.goto("/audit");
+    assert!(browser.text("#checkpoint").contains("— portcullis/"), "signed by the log's own key");
     browser.fill("#exports input[name=reason]", "for the auditor");
     browser.click("#exports button");
     eventually("the export", || browser.text("#exports").contains("exports/op_").then_some(()));
