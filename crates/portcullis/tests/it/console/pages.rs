@@ -1,10 +1,13 @@
 //! Every page: in Chromium at two widths, light and dark, without an error, with nothing serious for axe-core to say.
 
+use std::path::Path;
+
 use serde_json::json;
 
 use super::browser::Browser;
 use super::client::Client;
 use super::{PASSPHRASE, with_spy};
+use crate::agent::Agent;
 use crate::support::{eventually, exchange};
 
 /// Something to apply.
@@ -179,4 +182,93 @@ fn a_first_visit_takes_less_than_100_kilobytes() {
     assert!(login > 0 && all < 100_000, "{login} + {page} + {sizes:?}");
     drop(browser);
     daemon.stop();
+}
+
+#[test]
+fn ten_thousand_calls_are_a_page_at_a_time() {
+    let (home, _spy, daemon) = with_spy("20s", "", "");
+    // Batches of calls of a tool that does not exist: each is a call of its own, refused and on record.
+    let agent = Agent::open(&daemon, "2025-03-26");
+    let (batches, each) = (157, 64);
+    for batch in 0..batches {
+        let call = |n: u64| json!({"jsonrpc": "2.0", "id": batch * each + n, "method": "tools/call", "params": {"name": "spy__nothing"}});
+        let calls: Vec<_> = (0..each).map(call).collect();
+        assert_eq!(agent.post(&json!(calls), &[]).status, 200);
+    }
+    let total = batches * each;
+    assert!(total > 10_000);
+    let mut alice = Client::new(&daemon);
+    alice.log_in("alice", PASSPHRASE);
+    for (offset, rows) in [(0, 50), (5_000, 50), (total - 8, 8)] {
+        let page = alice.get(&format!("/calls?offset={offset}")).body;
+        let words = format!("{}–{} of {total}", offset + 1, offset + rows);
+        assert!(page.contains(&words), "{words}");
+        assert_eq!(page.matches("id=\"call-").count() as u64, rows);
+        assert!(page.len() < 64 << 10, "a page is no longer for being late: {}", page.len());
+    }
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn the_attacks_of_the_corpus_are_text_on_every_page() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gauntlet/corpus/sanitiser.jsonl");
+    let lines = std::fs::read_to_string(corpus).unwrap();
+    let attacks: Vec<String> = (lines.lines())
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["in"].as_str().unwrap().to_owned()
+        })
+        .chain(["<img src=x onerror=alert(1)>".into(), "\"><svg onload=alert(1)>".into()])
+        .chain(["</pre></main><iframe src=/login></iframe>{{ 7 * 7 }}".into()])
+        .collect();
+    let hostile = attacks.join("\n");
+    let (home, spy, daemon) = with_spy("20s", "", "");
+    // In arguments, in what a server answers, in what it calls its tools, and in the words of an operator.
+    let result =
+        json!({"content": [{"type": "text", "text": hostile}], "structuredContent": {"text": hostile}});
+    spy.control(&json!({"result": {"echo": result}}));
+    let mut browser = Browser::at(&daemon);
+    browser.goto("/approvals");
+    browser.log_in("alice", PASSPHRASE);
+    let pages = std::thread::scope(|scope| {
+        let call = scope.spawn(|| daemon.call("spy__echo", &json!({"text": hostile})));
+        let id = home.next_pending()["approval_id"].as_str().unwrap().to_owned();
+        let pages = [format!("/approvals/{id}"), "/approvals".to_owned()];
+        for page in &pages {
+            browser.goto(page);
+            inert(&mut browser, page);
+        }
+        home.json(&["approve", "grant", &id, "--reason", "<img src=x onerror=alert(2)>"]);
+        call.join().unwrap();
+        pages
+    });
+    spy.control(&json!({"description": {"echo": hostile}, "list_changed": true}));
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    eventually("the change", || {
+        browser.goto("/servers/spy");
+        (browser.count("#drift") == 1).then_some(())
+    });
+    inert(&mut browser, "/servers/spy");
+    browser.goto("/calls");
+    browser.click("#calls tbody tr:last-child a");
+    browser.fill("#open input[name=reason]", "<img src=x onerror=alert(3)>");
+    browser.click("#open button");
+    browser.wait(".beside");
+    inert(&mut browser, "the evidence");
+    let more = ["/calls", "/tools", "/tools/spy__echo", "/policy", "/audit", "/surface"].map(str::to_owned);
+    for page in pages.iter().chain(&more) {
+        browser.goto(page);
+        inert(&mut browser, page);
+    }
+    assert_eq!(browser.act("errors", json!({})), json!([]));
+    drop(browser);
+    daemon.stop();
+}
+
+/// Nothing on the page came of somebody's text: no element that the templates do not have.
+fn inert(browser: &mut Browser, page: &str) {
+    let foreign =
+        "main script, main img, main iframe, main object, main style, main [onerror], main [onload]";
+    assert_eq!(browser.count(foreign), 0, "{page}");
+    assert_eq!(browser.count("main"), 1, "{page}");
 }
