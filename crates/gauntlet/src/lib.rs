@@ -1,15 +1,18 @@
 //! The pure halves of a call: what is checked before the server is asked, and after it has answered.
 //!
 //! An agent's arguments pass [`screen`] on their way in, a server's result passes [`Gauntlet::finish`] on its way out.
-//! Neither opens a file or a socket, reads a clock or waits: given the same tool and the same bytes, both
-//! answer the same, always. That is what makes a refusal explainable later, from the evidence alone.
+//! Neither opens a file or a socket or waits: given the same tool and the same bytes, both answer the same. That is what
+//! makes a refusal explainable later, from the evidence alone. One clock is read, by validations that visit thousands of
+//! subschemas, and it can only refuse (`mcp-schema-budget`).
 //!
 //! | module | the idea |
 //! |---|---|
 //! | [`schema`] | a JSON Schema, measured, compiled once and shared |
 //! | `survey` | what a schema costs before anything is compiled: caps, references, cycles |
+//! | `validator` | whether a value fits a schema, within a budget |
 //! | [`violations`] | what is wrong with a value, in an order that never changes and words that quote nothing |
 //! | [`advertised`] | what clients are told about a tool: clean labels, an output schema sanitised results fit |
+//! | [`bind`] | a server's tools, read from a session and held together with it |
 //! | [`capability`] | grants, requirements, and whether the first cover the second |
 //! | [`args`] | arguments as they come from the one strict reader |
 //! | [`spec`] | a tool as the gauntlet knows it; [`screen`] |
@@ -38,6 +41,7 @@
 
 pub mod advertised;
 pub mod args;
+pub mod bind;
 mod blocks;
 pub mod capability;
 pub mod error;
@@ -54,6 +58,7 @@ pub mod schema;
 pub mod spec;
 mod survey;
 pub mod upstream_words;
+mod validator;
 pub mod violations;
 
 pub use args::Args;
@@ -68,6 +73,6 @@ pub use result::{RawResult, ResultType, SafeResult};
 pub use sanitise::clean::{Clean, Raw};
 pub use sanitise::{Escape, Report};
 pub use schema::{CompiledSchema, SchemaRole};
-pub use spec::{Screened, ToolSpec, screen};
+pub use spec::{Screened, ToolSpec, recheck, screen};
 pub use upstream_words::UpstreamWords;
 pub use violations::{SchemaViolations, Violation};

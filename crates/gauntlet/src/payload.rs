@@ -18,6 +18,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::leaves::{Fault, walk};
+
 /// The members of a tool result that decide what it is.
 #[derive(Debug, Default)]
 pub(crate) struct Shape<'a> {
@@ -44,6 +46,10 @@ pub(crate) fn shape(bytes: &[u8]) -> Result<Shape<'_>, &'static str> {
 
 /// Whether an escape names half a character. Skipped text is not decoded, so nobody else would notice.
 fn has_lone_surrogate(text: &str) -> bool {
+    // Most escapes are of quotes; only these can name half of anything.
+    if [&b"\\ud"[..], b"\\uD"].iter().all(|half| memchr::memmem::find(text.as_bytes(), half).is_none()) {
+        return false;
+    }
     let bytes = text.as_bytes();
     let unit = |at: usize| -> Option<u16> {
         let escape = text.get(at..at + 6)?.strip_prefix("\\u")?;
@@ -217,7 +223,14 @@ pub(crate) fn value(raw: &RawValue) -> Result<Value, Unreadable> {
     let limits = Limits::result(raw.get().len());
     let guard = Guard { limits, nodes: Cell::new(0), fault: Cell::new(None) };
     Node { guard: &guard, depth: 0 }.deserialize(&mut serde_json::Deserializer::from_str(raw.get())).map_err(
-        |_| guard.fault.take().unwrap_or(Unreadable::Shape("a number beyond what a double can hold")),
+        |_| {
+            // The reader below has a limit of its own and gets there first.
+            let nested = || walk(raw.get(), 0..raw.get().len(), &mut 0, |_, _| Ok(())) == Err(Fault::TooDeep);
+            guard.fault.take().unwrap_or_else(|| match nested() {
+                true => Unreadable::TooDeep(guard.limits.depth),
+                false => Unreadable::Shape("a number beyond what a double can hold"),
+            })
+        },
     )
 }
 

@@ -25,6 +25,16 @@ impl RawResult {
     pub fn new(text: Bytes) -> Self {
         Self(text)
     }
+
+    /// How long the text is, in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is no text at all.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 impl fmt::Debug for RawResult {

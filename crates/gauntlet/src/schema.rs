@@ -8,12 +8,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{Draft, PatternOptions, Validator};
+use jsonschema::{Draft, FancyRegex, PatternOptions};
 use portcullis_core::Sha256Digest;
 use portcullis_core::canon;
 use serde_json::Value;
 
 use crate::survey::{self, Survey};
+use crate::validator::{self, Effort, Exhausted, Validator};
 use crate::violations::SchemaViolations;
 use crate::{GauntletError, advertised};
 
@@ -66,38 +67,40 @@ impl CompiledSchema {
         let text =
             canon::to_jcs(schema).map_err(|_| GauntletError::uncompilable("", "not a JSON document"))?;
         let dialect = survey::dialect(schema)?;
-        let survey = survey::survey(schema, text.len())?;
-        let validator = jsonschema::options()
+        let (survey, document) = survey::survey(schema, text.len())?;
+        // Whether it means anything is not for us to say.
+        jsonschema::options()
             .with_draft(dialect)
             .offline()
             .should_validate_formats(false)
             .without_content_media_type_support("application/json")
             .without_content_encoding_support("base64")
-            .with_pattern_options(
-                PatternOptions::fancy_regex()
-                    .backtrack_limit(BACKTRACK_STEPS)
-                    .size_limit(COMPILED_PATTERN_BYTES),
-            )
+            .with_pattern_options(pattern_options())
             .build(schema)
             .map_err(|error| refusal(&error))?;
+        let validator = validator::compile(&document, dialect)?;
         // Last, because a schema that means nothing is refused for that.
         advertised::check(schema)?;
         let digest = Sha256Digest::of(&text);
         Ok(Self(Arc::new(Parts { role, source: schema.clone(), digest, validator, survey })))
     }
 
-    /// Whether `instance` fits; if not, what is wrong with it.
+    /// Whether `instance` fits; if not, what is wrong with it. Gives up, and refuses, when the budget of one validation
+    /// is used up (GNT-S5).
     pub fn validate(&self, instance: &Value) -> Result<(), SchemaViolations> {
+        let mut effort = Effort::default();
         // The yes-or-no question is several times cheaper than collecting errors, and the answer is mostly yes.
-        if self.0.validator.is_valid(instance) {
-            return Ok(());
+        match self.0.validator.is_valid(instance, &mut effort) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.explained(instance, &mut effort)),
+            Err(Exhausted) => Err(SchemaViolations::given_up()),
         }
-        Err(SchemaViolations::collect(
-            self.0.validator.iter_errors(instance),
-            instance,
-            self.0.role,
-            &self.0.survey,
-        ))
+    }
+
+    fn explained(&self, instance: &Value, effort: &mut Effort) -> SchemaViolations {
+        let Parts { role, validator, survey, .. } = &*self.0;
+        let explain = |found: &mut dyn FnMut(_)| validator.explain(instance, effort, found);
+        SchemaViolations::collect(explain, *role, survey)
     }
 
     /// The SHA-256 of the schema's canonical text.
@@ -128,6 +131,11 @@ impl fmt::Debug for CompiledSchema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CompiledSchema({:?}, {})", self.0.role, self.0.digest)
     }
+}
+
+/// How patterns are run: on a linear engine where one can, within a number of steps where none can (GNT-S6).
+pub(crate) fn pattern_options() -> PatternOptions<FancyRegex> {
+    PatternOptions::fancy_regex().backtrack_limit(BACKTRACK_STEPS).size_limit(COMPILED_PATTERN_BYTES)
 }
 
 /// What the compiler's refusal means to us. Its own text may quote the schema and is not passed on.

@@ -63,7 +63,7 @@ impl Screened {
 /// who may not call learns nothing about the schema. No default is filled in and nothing is coerced (GNT-S7): the
 /// server gets what the caller wrote.
 pub fn screen(spec: &Arc<ToolSpec>, grants: &Grants, args: Args) -> Result<Screened, GauntletError> {
-    let verdict = gate(spec, grants, &args);
+    let verdict = gate(spec, grants, args.value());
     if verdict == Verdict::Refused {
         return Err(denied(spec));
     }
@@ -73,9 +73,18 @@ pub fn screen(spec: &Arc<ToolSpec>, grants: &Grants, args: Args) -> Result<Scree
     }
 }
 
+/// Whether a call that was let pass would be let pass with these grants too: the caller's may have been replaced since
+/// (GNT-C12).
+pub fn recheck(spec: &ToolSpec, grants: &Grants, args: &Value) -> Result<(), GauntletError> {
+    match gate(spec, grants, args) {
+        Verdict::Passes => Ok(()),
+        Verdict::Refused | Verdict::Undecided => Err(denied(spec)),
+    }
+}
+
 /// Step 1: the ceiling and the caller's own grants; both must cover the call.
-fn gate(spec: &ToolSpec, grants: &Grants, args: &Args) -> Verdict {
-    let (call, args) = (spec.tool.short(), args.value());
+fn gate(spec: &ToolSpec, grants: &Grants, args: &Value) -> Verdict {
+    let call = spec.tool.short();
     let needs = || spec.permissions.iter();
     let ceiling = capability::judge(
         &spec.ceiling,

@@ -46,16 +46,51 @@ pub(crate) fn dialect(schema: &Value) -> Result<Draft, GauntletError> {
     }
 }
 
+/// A document and what is in it.
+#[derive(Debug)]
+pub(crate) struct Document<'s> {
+    root: &'s Value,
+    own_address: &'s str,
+    anchors: BTreeMap<&'s str, &'s Value>,
+    /// Every subschema, with a pointer to it; the first is the document itself.
+    pub(crate) subschemas: Vec<(&'s Value, String)>,
+}
+
+impl<'s> Document<'s> {
+    /// What a reference means; `None` if that is outside the document, or nothing.
+    pub(crate) fn resolve(&self, reference: &str) -> Option<&'s Value> {
+        self.inside(reference).and_then(|fragment| self.target(fragment))
+    }
+
+    /// The fragment of a reference that stays in this document; `None` if it leaves it.
+    fn inside<'r>(&self, reference: &'r str) -> Option<&'r str> {
+        let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+        (document.is_empty() || document == self.own_address).then_some(fragment)
+    }
+
+    /// What a fragment points at: the root, a JSON pointer, or an anchor.
+    fn target(&self, fragment: &str) -> Option<&'s Value> {
+        let fragment = percent_decoded(fragment)?;
+        if fragment.is_empty() || fragment.starts_with('/') {
+            self.root.pointer(&fragment)
+        } else {
+            self.anchors.get(fragment.as_ref()).copied()
+        }
+    }
+}
+
 /// Walks `schema`, whose canonical text is `bytes` long, and refuses what exceeds a cap.
-pub(crate) fn survey(schema: &Value, bytes: usize) -> Result<Survey, GauntletError> {
+pub(crate) fn survey(schema: &Value, bytes: usize) -> Result<(Survey, Document<'_>), GauntletError> {
     let mut walk = Walk {
-        root: schema,
-        own_address: schema.get("$id").and_then(Value::as_str).map_or("", without_fragment),
+        document: Document {
+            root: schema,
+            own_address: schema.get("$id").and_then(Value::as_str).map_or("", without_fragment),
+            anchors: BTreeMap::new(),
+            subschemas: Vec::new(),
+        },
         pointer: String::new(),
         seen: HashSet::new(),
         references: Vec::new(),
-        anchors: BTreeMap::new(),
-        subschemas: Vec::new(),
         enum_members: 0,
         properties: 0,
         declared: BTreeSet::new(),
@@ -67,14 +102,16 @@ pub(crate) fn survey(schema: &Value, bytes: usize) -> Result<Survey, GauntletErr
     // A reference may lead to a place that is no schema position; it becomes one by being referred to.
     let mut next = 0;
     while let Some((fragment, pointer)) = walk.references.get(next).cloned() {
-        let target =
-            walk.target(fragment).ok_or_else(|| GauntletError::uncompilable(&pointer, "dangling-ref"))?;
+        let target = walk
+            .document
+            .target(fragment)
+            .ok_or_else(|| GauntletError::uncompilable(&pointer, "dangling-ref"))?;
         walk.pointer = pointer;
         walk.schema(target, 0)?;
         next += 1;
     }
-    let mut costs = Costs { walk: &walk, known: HashMap::new() };
-    for (subschema, pointer) in &walk.subschemas {
+    let mut costs = Costs { document: &walk.document, known: HashMap::new() };
+    for (subschema, pointer) in &walk.document.subschemas {
         match costs.of(subschema) {
             Some(cost) if cost <= MAX_IN_PLACE_COST => {}
             Some(_) => {
@@ -87,7 +124,7 @@ pub(crate) fn survey(schema: &Value, bytes: usize) -> Result<Survey, GauntletErr
             None => return Err(GauntletError::uncompilable(pointer, "endless-reference")),
         }
     }
-    Ok(Survey { declared: walk.declared })
+    Ok((Survey { declared: walk.declared }, walk.document))
 }
 
 /// Where a keyword keeps its subschemas.
@@ -144,13 +181,10 @@ fn children<'s>(holds: &Holds, value: &'s Value) -> Vec<(Option<Cow<'s, str>>, &
 }
 
 struct Walk<'s> {
-    root: &'s Value,
-    own_address: &'s str,
+    document: Document<'s>,
     pointer: String,
     seen: HashSet<usize>,
     references: Vec<(&'s str, String)>,
-    anchors: BTreeMap<&'s str, &'s Value>,
-    subschemas: Vec<(&'s Value, String)>,
     enum_members: usize,
     properties: usize,
     declared: BTreeSet<Box<str>>,
@@ -164,8 +198,8 @@ impl<'s> Walk<'s> {
         if depth > MAX_DEPTH {
             return Err(self.too_complex("levels of subschemas", MAX_DEPTH));
         }
-        self.subschemas.push((schema, self.pointer.clone()));
-        if self.subschemas.len() > MAX_SUBSCHEMAS {
+        self.document.subschemas.push((schema, self.pointer.clone()));
+        if self.document.subschemas.len() > MAX_SUBSCHEMAS {
             return Err(self.too_complex("subschemas", MAX_SUBSCHEMAS));
         }
         let Value::Object(keywords) = schema else { return Ok(()) };
@@ -193,14 +227,14 @@ impl<'s> Walk<'s> {
     fn identity(&mut self, schema: &'s Value, keywords: &'s Map<String, Value>) -> Result<(), GauntletError> {
         let text = |keyword: &str| keywords.get(keyword).and_then(Value::as_str);
         for anchor in [text("$anchor"), text("$dynamicAnchor")].into_iter().flatten() {
-            self.anchors.insert(anchor, schema);
+            self.document.anchors.insert(anchor, schema);
         }
         match text("$id").map(|id| id.strip_prefix('#').ok_or(id)) {
             // Until 2019 an `$id` that is only a fragment was how an anchor was written.
             Some(Ok(anchor)) if !anchor.is_empty() => {
-                self.anchors.insert(anchor, schema);
+                self.document.anchors.insert(anchor, schema);
             }
-            Some(Err(_)) if address(schema) != address(self.root) => {
+            Some(Err(_)) if address(schema) != address(self.document.root) => {
                 return Err(GauntletError::uncompilable(&self.pointer, "embedded-id"));
             }
             _ => {}
@@ -217,7 +251,7 @@ impl<'s> Walk<'s> {
     fn measure(&mut self, keyword: &str, value: &'s Value) -> Result<(), GauntletError> {
         match (keyword, value) {
             (keyword, Value::String(reference)) if is_reference(keyword) => {
-                let Some(fragment) = self.inside_document(reference) else {
+                let Some(fragment) = self.document.inside(reference) else {
                     return Err(GauntletError::ExternalReference { pointer: self.pointer.clone() });
                 };
                 self.references.push((fragment, self.pointer.clone()));
@@ -256,22 +290,6 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// The fragment of a reference that stays in this document; `None` if it leaves it.
-    fn inside_document(&self, reference: &'s str) -> Option<&'s str> {
-        let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        (document.is_empty() || document == self.own_address).then_some(fragment)
-    }
-
-    /// What a fragment points at: the root, a JSON pointer, or an anchor.
-    fn target(&self, fragment: &str) -> Option<&'s Value> {
-        let fragment = percent_decoded(fragment)?;
-        if fragment.is_empty() || fragment.starts_with('/') {
-            self.root.pointer(&fragment)
-        } else {
-            self.anchors.get(fragment.as_ref()).copied()
-        }
-    }
-
     fn too_complex(&self, what: &'static str, limit: usize) -> GauntletError {
         GauntletError::TooComplex { pointer: self.pointer.clone(), what, limit }
     }
@@ -279,7 +297,7 @@ impl<'s> Walk<'s> {
 
 /// In-place costs, each computed once.
 struct Costs<'w, 's> {
-    walk: &'w Walk<'s>,
+    document: &'w Document<'s>,
     /// `None` while the cost is being computed: meeting it again then means a cycle.
     known: HashMap<usize, Option<u64>>,
 }
@@ -296,7 +314,7 @@ impl<'s> Costs<'_, 's> {
         for (keyword, value) in keywords {
             match (value, subschemas_of(keyword)) {
                 (Value::String(reference), _) if is_reference(keyword) => {
-                    let target = self.walk.inside_document(reference).and_then(|f| self.walk.target(f))?;
+                    let target = self.document.resolve(reference)?;
                     cost = cost.saturating_add(self.of(target)?);
                 }
                 (value, Some((holds, true))) => {
@@ -319,7 +337,7 @@ impl<'s> Costs<'_, 's> {
 }
 
 /// Which node of the document this is. The document outlives the survey, so nothing moves meanwhile.
-fn address(value: &Value) -> usize {
+pub(crate) fn address(value: &Value) -> usize {
     std::ptr::from_ref(value) as usize
 }
 

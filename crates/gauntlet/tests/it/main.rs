@@ -1,11 +1,15 @@
 //! The gauntlet as a caller sees it.
 
 mod advertising;
+mod binding;
+mod budget;
+mod fuzz;
 mod properties;
 mod results;
 mod sanitising;
 mod schemas;
 mod screening;
+mod suite;
 mod tables;
 
 use std::sync::Arc;
