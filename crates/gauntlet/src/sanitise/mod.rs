@@ -6,6 +6,7 @@
 //! | `strip`, `escape` | transforms 1 and 2 |
 //! | `fold` | what a character looks like |
 //! | `automaton` | markers in folded text, nested ones included, in one scan |
+//! | `lookalikes` | characters that a marker may begin with |
 //! | `references`, `readings` | every way the text may be unescaped, and transform 3 on all of them |
 //! | [`clean`] | the types before and after |
 //!
@@ -17,6 +18,7 @@ mod automaton;
 pub mod clean;
 pub(crate) mod escape;
 pub(crate) mod fold;
+mod lookalikes;
 pub use fold::UNICODE_VERSION;
 mod readings;
 mod references;
@@ -31,8 +33,8 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 
 use ascii_set::AsciiSet;
-use automaton::{Automaton, units};
-use readings::Unstable;
+use automaton::units;
+use readings::{Reader, Unstable};
 
 /// Always removed.
 pub const MARKERS: [&str; 3] = ["__system__", "<|im_start|>", "<|im_end|>"];
@@ -124,13 +126,9 @@ pub enum MarkerError {
 
 /// Cleans texts. Made once per configuration and shared.
 pub struct Sanitiser {
-    automaton: Automaton,
+    reader: Reader,
     /// The markers that are ASCII, as plain literals: decides for text that is ASCII and has no references.
     literals: AhoCorasick,
-    /// ASCII characters a marker can begin with, or be spelt with: `&`.
-    openers: AsciiSet,
-    /// Everything but them that folds to such a character.
-    lookalikes: Lookalikes,
     /// What makes a text worth a second look: controls, openers, the five.
     interesting: AsciiSet,
     strip_ansi: bool,
@@ -169,26 +167,18 @@ impl Sanitiser {
     }
 
     fn build(markers: Vec<Vec<char>>, strip_ansi: bool) -> Self {
-        let first: Vec<char> = markers.iter().filter_map(|marker| marker.first().copied()).collect();
-        // Folding lower-cases, so a marker that begins with a letter begins with either case of it.
-        let openers: Vec<u8> = (first.iter().filter_map(|c| u8::try_from(*c).ok()).filter(u8::is_ascii))
-            .flat_map(|byte| [byte, byte.to_ascii_uppercase()])
-            .chain([b'&'])
-            .collect();
+        let reader = Reader::new(&markers);
         let ascii = markers.iter().filter(|marker| marker.iter().all(char::is_ascii));
         let literals = AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .build(ascii.map(String::from_iter))
             .expect("a few short literals");
-        let interesting = openers.iter().copied().chain(strip::ascii_controls()).chain(*b"&<>\"'");
-        Self {
-            automaton: Automaton::new(&markers),
-            literals,
-            interesting: AsciiSet::new(interesting),
-            lookalikes: Lookalikes::new(&first),
-            openers: AsciiSet::new(openers),
-            strip_ansi,
-        }
+        let interesting = (0..=127u8).filter(|byte| {
+            reader.openers.contains(*byte)
+                || strip::is_stripped(char::from(*byte))
+                || escape::SPECIALS.contains(*byte)
+        });
+        Self { interesting: AsciiSet::new(interesting), reader, literals, strip_ansi }
     }
 
     /// The three transforms on one text, into at most `room` bytes.
@@ -215,7 +205,7 @@ impl Sanitiser {
         report: &mut Report,
     ) -> Result<Vec<Cow<'t, str>>, Unclean> {
         let stripped: Vec<_> = raw.iter().map(|raw| self.stripped(raw, report)).collect();
-        let suspicious = stripped.iter().any(|text| self.opens(text));
+        let suspicious = stripped.iter().any(|text| self.reader.opens(text));
         let texts: Vec<Cow<'t, str>> = if suspicious {
             let mut cuts: Vec<usize> = stripped
                 .iter()
@@ -224,8 +214,7 @@ impl Sanitiser {
                     Some(*end)
                 })
                 .collect();
-            let (joined, markers) =
-                readings::remove(&self.automaton, Cow::Owned(stripped.concat()), &mut cuts)?;
+            let (joined, markers) = self.reader.remove(Cow::Owned(stripped.concat()), &mut cuts)?;
             report.markers += markers;
             let mut from = 0;
             let pieces =
@@ -254,7 +243,7 @@ impl Sanitiser {
 
     /// Whether any reading of the text holds a marker.
     pub(crate) fn has_marker(&self, text: &str) -> bool {
-        self.suspicious(text) && !readings::search(&self.automaton, text).spans.is_empty()
+        self.suspicious(text) && self.reader.has_marker(text)
     }
 
     /// Strip and removal; says also whether the text was scanned slowly.
@@ -263,15 +252,14 @@ impl Sanitiser {
         if !self.suspicious(&text) {
             return Ok((text, false));
         }
-        let (text, markers) = readings::remove(&self.automaton, text, &mut [])?;
+        let (text, markers) = self.reader.remove(text, &mut [])?;
         report.markers += markers;
         Ok((text, true))
     }
 
     fn stripped<'t>(&self, raw: &'t str, report: &mut Report) -> Cow<'t, str> {
-        let has_controls =
-            || CONTROLS.survey(raw.as_bytes()).0 || raw.contains(|c| matches!(c, '\u{80}'..='\u{9f}'));
-        if !has_controls() {
+        let (controls, high) = CONTROLS.survey(raw.as_bytes());
+        if !(controls || high && strip::has_c1_controls(raw)) {
             return Cow::Borrowed(raw);
         }
         let (text, sequences) =
@@ -281,19 +269,13 @@ impl Sanitiser {
         Cow::Owned(stripped.into_owned())
     }
 
-    /// Whether a marker may begin anywhere in the text.
-    fn opens(&self, text: &str) -> bool {
-        let (any, high) = self.openers.survey(text.as_bytes());
-        any || (high && self.lookalikes.occur_in(text))
-    }
-
     /// Whether the text must be scanned reading by reading.
     fn suspicious(&self, text: &str) -> bool {
-        if !self.opens(text) {
-            return false;
-        }
         // In plain ASCII a nested marker has a whole one inside, and a literal search finds that.
-        !text.is_ascii() || references::any(text) || self.literals.is_match(text)
+        self.reader.opens(text)
+            && (!text.is_ascii()
+                || memchr::memchr(b'&', text.as_bytes()).is_some()
+                || self.literals.is_match(text))
     }
 
     fn written<'t>(
@@ -316,44 +298,24 @@ impl Sanitiser {
         let written = escape::escape(&text, length);
         // GNT-Z8. Unescaping what was written gives the text whose readings were all just found clean; what is
         // left to look at is what was written itself.
-        if scanned && !self.automaton.scan(units(&written)).spans.is_empty() {
+        if scanned && self.shows_a_marker(&written) {
             return Err(Unclean::Unstable);
         }
         Ok(Cow::Owned(written))
+    }
+
+    /// Whether the text as it stands holds a marker.
+    fn shows_a_marker(&self, text: &str) -> bool {
+        if text.is_ascii() {
+            self.literals.is_match(text)
+        } else {
+            !self.reader.automaton.scan(units(text)).spans.is_empty()
+        }
     }
 }
 
 impl std::fmt::Debug for Sanitiser {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sanitiser(openers {:?}, strip_ansi {})", self.openers, self.strip_ansi)
-    }
-}
-
-/// Non-ASCII characters that fold to the first character of a marker.
-struct Lookalikes {
-    /// Which pages of 256 code points have any.
-    pages: Vec<bool>,
-    sorted: Vec<char>,
-}
-
-impl Lookalikes {
-    fn new(first: &[char]) -> Self {
-        let mut sorted = fold::lookalikes_of(|c| first.contains(&c));
-        sorted.extend(first.iter().filter(|c| !c.is_ascii()));
-        // A syllable may hold a marker's first letter as one of its parts.
-        if first.iter().any(|c| matches!(c, '\u{1100}'..='\u{11ff}')) {
-            sorted.extend('\u{ac00}'..='\u{d7a3}');
-        }
-        sorted.sort_unstable();
-        sorted.dedup();
-        let mut pages = vec![false; 0x1100];
-        for c in &sorted {
-            pages[*c as usize >> 8] = true;
-        }
-        Self { pages, sorted }
-    }
-
-    fn occur_in(&self, text: &str) -> bool {
-        text.chars().any(|c| self.pages[c as usize >> 8] && self.sorted.binary_search(&c).is_ok())
+        write!(f, "Sanitiser(openers {:?}, strip_ansi {})", self.reader.openers, self.strip_ansi)
     }
 }

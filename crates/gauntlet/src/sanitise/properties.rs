@@ -125,6 +125,11 @@ fn hostile() -> impl Strategy<Value = String> {
     )
 }
 
+/// How many cases of each property: `cargo xtask fuzz` asks for more.
+fn cases() -> u32 {
+    std::env::var("PORTCULLIS_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(192)
+}
+
 fn cleaned(text: &str) -> Option<(String, Report)> {
     let mut report = Report::default();
     let clean = Sanitiser::default().text(text, Escape::Html, usize::MAX, &mut report);
@@ -132,7 +137,7 @@ fn cleaned(text: &str) -> Option<(String, Report)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn no_marker_is_left_in_any_reading(text in hostile()) {

@@ -30,80 +30,116 @@ pub(crate) enum Control {
     Drop,
 }
 
-/// One decoding of a reading.
+/// Decodes readings, with buffers that are used again.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    strict: Vec<Unit>,
+    loose: Vec<Unit>,
+}
+
+/// The decodings of a reading.
 #[derive(Debug)]
-pub(crate) struct Decoded {
-    pub(crate) units: Vec<Unit>,
-    /// Whether anything was decoded at all.
-    pub(crate) changed: bool,
+pub(crate) struct Decoded<'d> {
+    /// One HTML unescape; `None` if it decodes nothing.
+    pub(crate) strict: Option<&'d [Unit]>,
+    /// One lenient unescape; `None` if it reads as the strict one does.
+    pub(crate) loose: Option<&'d [Unit]>,
     /// Whether a reference named a control or no character: then the other chain reads differently.
     pub(crate) met_control: bool,
 }
 
-/// One HTML unescape.
-pub(crate) fn unescape(units: &[Unit], control: Control) -> Decoded {
-    decode(units, control, strict)
-}
-
-/// One lenient unescape.
-pub(crate) fn unescape_loosely(units: &[Unit], control: Control) -> Decoded {
-    decode(units, control, loose)
-}
-
-/// Whether any reference in the text means something to either decoding. Looked at before a reading is built: in
-/// `?a=1&b=2` nothing does.
-pub(crate) fn any(text: &str) -> bool {
-    // The longest name has 32 characters; a number is recognised by its first digit.
-    const WINDOW: usize = 34;
-    memchr::memchr_iter(b'&', text.as_bytes()).any(|at| {
-        let follows = text.as_bytes().get(at + 1).is_some_and(|b| b.is_ascii_alphabetic() || *b == b'#');
-        follows && {
-            let window: Vec<Unit> = super::automaton::units(&text[at + 1..]).take(WINDOW).collect();
-            strict(&window).is_some() || loose(&window).is_some()
+impl Decoder {
+    /// Both decodings of `units`. Mostly they agree, and the lenient one is only written from where they do not.
+    pub(crate) fn decode(&mut self, units: &[Unit], control: Control) -> Decoded<'_> {
+        let Self { strict: strict_units, loose: loose_units } = self;
+        strict_units.clear();
+        loose_units.clear();
+        let (mut changed, mut met_control) = (false, false);
+        let mut apart = None;
+        let mut at = 0;
+        while let Some(unit) = units.get(at) {
+            if unit.ch != '&' {
+                strict_units.push(*unit);
+                at += 1;
+                continue;
+            }
+            let after = &units[at + 1..];
+            let read = strict(after);
+            if apart.is_none() && loose(after) != read {
+                apart = Some((at, strict_units.len()));
+            }
+            match read {
+                None => {
+                    strict_units.push(*unit);
+                    at += 1;
+                }
+                Some(reference) => {
+                    changed = true;
+                    met_control |= reference.put(units, at, control, strict_units);
+                    at += 1 + reference.len;
+                }
+            }
         }
-    })
+        let differs = apart.is_some();
+        if let Some((from, written)) = apart {
+            loose_units.extend_from_slice(&strict_units[..written]);
+            let mut at = from;
+            while let Some(unit) = units.get(at) {
+                match if unit.ch == '&' { loose(&units[at + 1..]) } else { None } {
+                    None => {
+                        loose_units.push(*unit);
+                        at += 1;
+                    }
+                    Some(reference) => {
+                        met_control |= reference.put(units, at, control, loose_units);
+                        at += 1 + reference.len;
+                    }
+                }
+            }
+        }
+        Decoded {
+            strict: changed.then_some(strict_units.as_slice()),
+            loose: differs.then_some(loose_units.as_slice()),
+            met_control,
+        }
+    }
+
+    /// Puts the strict decoding in place of the reading it was made from.
+    pub(crate) fn take_strict(&mut self, level: &mut Vec<Unit>) {
+        std::mem::swap(level, &mut self.strict);
+    }
 }
 
 /// What stands after an ampersand: how many units belong to the reference, and what they mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reference {
     len: usize,
     meaning: Meaning,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Meaning {
     Text(&'static [char]),
     Number(u32),
-    /// The ampersand itself, after a run of spellings of it.
-    Ampersand,
 }
 
-fn decode(units: &[Unit], control: Control, read: fn(&[Unit]) -> Option<Reference>) -> Decoded {
-    let mut decoded = Decoded { units: Vec::with_capacity(units.len()), changed: false, met_control: false };
-    let mut at = 0;
-    while let Some(unit) = units.get(at) {
-        let reference = if unit.ch == '&' { read(&units[at + 1..]) } else { None };
-        let Some(Reference { len, meaning }) = reference else {
-            decoded.units.push(*unit);
-            at += 1;
-            continue;
-        };
-        let end = units[at + len].end;
-        let mut put = |ch| decoded.units.push(Unit { ch, start: unit.start, end });
-        match meaning {
+impl Reference {
+    /// Writes what the reference after the ampersand at `at` means; says whether that is a control or no character.
+    fn put(&self, units: &[Unit], at: usize, control: Control, out: &mut Vec<Unit>) -> bool {
+        let (start, end) = (units[at].start, units[at + self.len].end);
+        let mut put = |ch| out.push(Unit { ch, start, end });
+        match self.meaning {
             Meaning::Text(text) => text.iter().copied().for_each(put),
-            Meaning::Ampersand => put('&'),
             Meaning::Number(code) => {
                 let (ch, is_control) = number(code);
-                decoded.met_control |= is_control;
                 if !is_control || control == Control::Keep {
                     put(ch);
                 }
+                return is_control;
             }
         }
-        decoded.changed = true;
-        at += 1 + len;
+        false
     }
-    decoded
 }
 
 /// What a number means, and whether it names a control or no character. 0x80 to 0x9f mean what they meant in
@@ -158,7 +194,7 @@ fn loose(after: &[Unit]) -> Option<Reference> {
     if let Some(reference) = loose_name(rest).or_else(|| strict(rest)) {
         return Some(Reference { len: run + reference.len, ..reference });
     }
-    (run > 0).then_some(Reference { len: run, meaning: Meaning::Ampersand })
+    (run > 0).then_some(Reference { len: run, meaning: Meaning::Text(&['&']) })
 }
 
 /// `amp`, `#38` or `#x26` at the start, with its semicolon if it has one.
@@ -239,7 +275,10 @@ mod tests {
     use crate::sanitise::automaton::units;
 
     fn once(text: &str) -> String {
-        unescape(&units(text).collect::<Vec<_>>(), Control::Keep).units.iter().map(|unit| unit.ch).collect()
+        let level: Vec<_> = units(text).collect();
+        let mut decoder = Decoder::default();
+        let decoded = decoder.decode(&level, Control::Keep).strict.map(<[Unit]>::to_vec);
+        decoded.unwrap_or(level).iter().map(|unit| unit.ch).collect()
     }
 
     #[test]
@@ -261,9 +300,11 @@ mod tests {
     #[test]
     fn a_reference_knows_what_it_was_read_from() {
         let text: Vec<_> = units("a&amp;b").collect();
-        let read = unescape_loosely(&text, Control::Drop).units;
+        let mut decoder = Decoder::default();
+        let decoded = decoder.decode(&text, Control::Drop);
+        assert!(decoded.loose.is_none(), "both read the same");
         assert_eq!(
-            read.iter().map(|unit| (unit.start, unit.end)).collect::<Vec<_>>(),
+            decoded.strict.unwrap().iter().map(|unit| (unit.start, unit.end)).collect::<Vec<_>>(),
             [(0, 1), (1, 6), (6, 7)]
         );
     }

@@ -12,6 +12,12 @@ pub(crate) fn ascii_controls() -> impl Iterator<Item = u8> {
     (0..=127u8).filter(|byte| is_stripped(char::from(*byte)))
 }
 
+/// Whether the text has any of U+0080 to U+009F: in UTF-8 the byte C2 and another below A0.
+pub(crate) fn has_c1_controls(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    memchr::memchr_iter(0xc2, bytes).any(|at| bytes.get(at + 1).is_some_and(|byte| *byte < 0xa0))
+}
+
 /// The text without control characters, and how many there were.
 pub(crate) fn strip(text: &str) -> (Cow<'_, str>, usize) {
     if !text.contains(is_stripped) {
