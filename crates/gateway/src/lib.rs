@@ -46,6 +46,7 @@ pub mod gates;
 pub mod index;
 pub mod lifecycle;
 mod listing;
+mod long_work;
 pub mod projector;
 pub mod recovery;
 pub mod replay;

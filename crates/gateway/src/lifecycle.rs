@@ -26,7 +26,9 @@ use portcullis_audit::{AuditBlocked, AuditLog, EventName, RetentionClass, Role};
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{ApprovalId, Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
-use portcullis_gauntlet::{Args, Gauntlet, GauntletError, Grants, ResultType, SafeResult, Screened, screen};
+use portcullis_gauntlet::{
+    Args, Gauntlet, GauntletError, Grants, ResultType, SafeResult, Screened, recheck, screen,
+};
 use portcullis_governance::approval::{Asked, Book, State};
 use portcullis_governance::boundary::{
     Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, ValidatedPermit,
@@ -47,8 +49,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
+use crate::access::Access;
 use crate::edge::attendant::{Attendant, Shown};
 use crate::gates::Gates;
+use crate::long_work::off_the_async_threads;
 use crate::replay::Replaying;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
@@ -100,8 +104,10 @@ pub struct Call {
     pub client: String,
     /// Whether the agent proved who it is.
     pub authenticated: bool,
-    /// What the operator lets it do at most.
+    /// What the operator lets it do at most, as it was when the call came in.
     pub grants: Grants,
+    /// Who knows what that is later.
+    pub(crate) access: Arc<Access>,
     /// The message as received: evidence.
     pub message: Bytes,
     /// What it wants, by the name it knows.
@@ -281,9 +287,11 @@ impl Lifecycle {
             return Err(refuse(proposal, document));
         }
         let arguments = proposal.arguments.as_deref().or(call.arguments.as_deref());
-        let screened = parse_arguments(arguments, entry)
-            .and_then(|args| screen(entry.tool.spec(), &call.grants, args))
-            .map_err(|error| refuse(proposal, gauntlet_refusal(&error, entry)))?;
+        let bytes = arguments.map_or(0, |arguments| arguments.get().len());
+        let checked = off_the_async_threads(bytes, || {
+            parse_arguments(arguments, entry).and_then(|args| screen(entry.tool.spec(), &call.grants, args))
+        });
+        let screened = checked.map_err(|error| refuse(proposal, gauntlet_refusal(&error, entry)))?;
         let request =
             CanonicalRequest::new(&entry.tool, &screened, proposal.lineage.clone(), &self.fingerprint_key)
                 .map_err(|error| refuse(proposal, request_refusal(&error, entry)))?;
@@ -566,6 +574,15 @@ impl Lifecycle {
             None => Err(UpstreamError::Closed.into()),
         };
         let channel = ready.map_err(|error| self.not_usable(&error, &permit, entry, proposal))?;
+        // GNT-C12: what the call waited for may have taken longer than its caller was trusted.
+        let granted = call.access.granted(call.session.principal());
+        if granted != call.grants {
+            recheck(entry.tool.spec(), &granted, request.args_value()).map_err(|error| {
+                let denied = json!({"check": "grants", "permit_id": permit.id()});
+                proposal.trail.note(EventName::ExecutionDenied, denied);
+                gauntlet_refusal(&error, entry)
+            })?;
+        }
         // PRO-63: what may be asked is what the declaration lists and this client can do.
         let capabilities = call.attendant.capabilities(&entry.server.declaration);
         let wants = Wants { capabilities, ..call.wants.clone() };

@@ -13,6 +13,7 @@ use portcullis_governance::trail::Trail;
 use serde_json::{Value, json};
 
 use crate::lifecycle::{Lifecycle, UpstreamFailure};
+use crate::long_work::off_the_async_threads;
 
 impl Lifecycle {
     /// The gauntlet's second half. Gives also what is told about it, if anything was changed beyond escaping; the
@@ -24,7 +25,7 @@ impl Lifecycle {
         trail: &mut Trail,
     ) -> Result<(SafeResult, Option<Value>), GauntletError> {
         let tool = screened.spec().tool.clone();
-        let result = self.gauntlet.finish(screened, raw)?;
+        let result = off_the_async_threads(raw.len(), || self.gauntlet.finish(screened, raw))?;
         if result.result_type() == ResultType::Task {
             return Err(GauntletError::Shape { tool, reason: "a result that is a task is not handled" });
         }

@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::support::{Home, Operator, Spy, open_home};
+use crate::support::{Home, Operator, Spy, guarded_spy, open_home};
 
 fn corpus(name: &str) -> Vec<Value> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../gauntlet/corpus").join(name);
@@ -238,4 +238,62 @@ fn an_agent_may_do_no_more_than_its_grants_and_learns_nothing_else() {
     daemon.stop();
     assert_eq!(home.events("proposal.refused").len(), 3);
     home.verify();
+}
+
+#[test]
+fn a_grant_that_is_taken_back_while_a_call_waits_is_no_grant() {
+    // GNT-C12: looked at again right before the call leaves
+    let (home, spy) = guarded_spy("");
+    let create = |grant: &str| home.json(&["key", "create", "ci", "--grant", grant])["key"].clone();
+    let key = format!("Bearer {}", create("mcp.call:spy/*").as_str().unwrap());
+    let daemon = home.serve();
+    let call = || {
+        let params =
+            json!({"name": "spy__echo", "arguments": {"text": "x"}, "_meta": crate::support::modern_meta()});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let headers = [
+            ("Authorization", key.as_str()),
+            ("MCP-Protocol-Version", "2026-07-28"),
+            ("Mcp-Method", "tools/call"),
+            ("Mcp-Name", "spy__echo"),
+        ];
+        daemon.post(&headers, &body).unwrap().json()
+    };
+    let refused = std::thread::scope(|scope| {
+        let waiting = scope.spawn(call);
+        home.next_pending();
+        // The same agent, with less.
+        create("mcp.call:spy/add");
+        home.grant_next("once");
+        waiting.join().unwrap()
+    });
+    let data = &refused["error"]["data"];
+    assert_eq!(
+        (&data["error"], &data["details"]["code"]),
+        (&json!("POLICY_DENIED"), &json!("capability_denied")),
+        "{refused}"
+    );
+    assert_eq!(spy.calls(), 0, "nothing may have reached the server");
+    daemon.stop();
+    let denied = home.events("execution.denied");
+    assert_eq!(denied.last().unwrap()["data"]["check"], "grants");
+    home.verify();
+}
+
+#[test]
+fn arguments_nested_beyond_reason_are_refused_and_hold_up_nobody() {
+    // 0 frames, and the next call passes
+    let home = open_home();
+    let spy = registered(&home);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    assert_eq!(agent.call("spy__echo", json!({"text": "x"}))["result"]["content"][0]["text"], "x");
+    let calls = spy.calls();
+    let deep = (0..300).fold(json!("x"), |inner, _| json!([inner]));
+    let refused = agent.call("spy__echo", json!({"text": deep}));
+    assert_eq!(document(&refused)["error"], "ARGS_INVALID", "{refused}");
+    assert_eq!(spy.calls(), calls, "nothing may have reached the server");
+    assert_eq!(agent.call("spy__echo", json!({"text": "y"}))["result"]["content"][0]["text"], "y");
+    daemon.stop();
 }
