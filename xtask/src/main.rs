@@ -6,6 +6,7 @@
 //! | `steps` | running steps: a heading, a time and a verdict each; one failure does not hide the next |
 //! | `layers` | which crate may depend on which |
 //! | `third_party` | real MCP packages for the tests, installed once into the user's cache |
+//! | `fuzz` | the properties, tried as often as one likes |
 //! | `conformance` | the official suite, directly and through the gateway |
 //! | `bench`, `spine`, `gauntlet`, `catalogue`, `context` | side-by-side benchmarks, reported as ratios |
 //! | `workspace` | where things are: root, cache, target folder, manifests |
@@ -16,6 +17,7 @@ mod bench;
 mod catalogue;
 mod conformance;
 mod context;
+mod fuzz;
 mod gauntlet;
 mod layers;
 mod operator;
@@ -38,6 +40,7 @@ cargo xtask <task>
   layers                check which crate depends on which
   bench [audit|context|gauntlet|routing|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
+  fuzz [NAME]           try the gauntlet's properties on made-up input (--cases N of each; 100000)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare
   third-party           install the real MCP packages that the tests use, and print where they are
   fmt                   format all code
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
         ["test"] => Ok(test::run(&workspace)),
         ["layers"] => layers::run(&workspace).map(|()| ExitCode::SUCCESS),
         ["bench", rest @ ..] => bench::run(&workspace, rest).map(|()| ExitCode::SUCCESS),
+        ["fuzz", rest @ ..] => fuzz::run(&workspace, rest).map(|()| ExitCode::SUCCESS),
         ["conformance"] => conformance::run(&workspace).map(|()| ExitCode::SUCCESS),
         ["third-party"] => third_party::install(&workspace).map(|places| {
             println!("export PORTCULLIS_NODE_MODULES={}", places.node_modules.display());
