@@ -9,8 +9,8 @@ use crate::grant::Op;
 use crate::registry::Registry;
 use crate::roles::Roles;
 use crate::services::{
-    ApprovalService, AuditService, CallService, GrantService, HistoryService, HouseService, PolicyService,
-    ServerService, TrustService,
+    ApprovalService, AuditService, CallService, CredentialService, GrantService, HistoryService,
+    HouseService, PolicyService, ServerService, TrustService,
 };
 
 /// What a handler is given besides its arguments.
@@ -57,6 +57,11 @@ impl Cx {
     /// Trust.
     pub fn trust(&self) -> TrustService {
         TrustService::new(self.control.clone())
+    }
+
+    /// What is lent to servers.
+    pub fn credentials(&self) -> CredentialService {
+        CredentialService::new(self.control.clone())
     }
 
     /// Past calls.

@@ -75,6 +75,15 @@ impl Roles {
         Self { roles, operators, clients }
     }
 
+    /// Every role, by name; the owner's is always there.
+    pub fn all(&self) -> Vec<Role> {
+        let owner = Role::owner();
+        let built_in = (!self.roles.contains_key(&owner.id)).then_some(owner);
+        let mut all: Vec<Role> = self.roles.values().cloned().chain(built_in).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
     /// The roles of an actor.
     pub fn of(&self, actor: Option<&Actor>) -> Vec<Role> {
         let Some(actor) = actor else { return vec![Role::owner()] };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portcullis_audit::{EventName, Record, read};
-use portcullis_core::Timestamp;
+use portcullis_core::{SessionId, Timestamp};
 use portcullis_gateway::Control;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::calls::StepTime;
 use crate::error::AdminError;
+use crate::grant::Op;
 
 /// A moment, and the first after a stretch of time.
 pub type Bounds = (Timestamp, Timestamp);
@@ -155,6 +156,29 @@ pub struct TrustEvent {
     pub entry_id: String,
 }
 
+/// Part of a result, kept for who made the call.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ArtifactRecord {
+    /// Its handle.
+    pub artifact_id: String,
+    /// Whose it is.
+    pub client_id: String,
+    /// In which session.
+    pub session_id: String,
+    /// Of which tool.
+    pub tool: String,
+    /// What kind of bytes.
+    pub media_type: String,
+    /// How many.
+    pub bytes: u64,
+    /// Their digest.
+    pub sha256: String,
+    /// Since when.
+    pub created_at: String,
+    /// Until when.
+    pub expires_at: String,
+}
+
 /// Something that was taken out of the log.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ExportRecord {
@@ -288,6 +312,29 @@ impl HistoryService {
             StepTime { step, p50_us: all[all.len() / 2] }
         };
         Ok(times.into_iter().map(median).collect())
+    }
+
+    /// What is kept of results, the oldest first.
+    pub fn artifacts(&self) -> Vec<ArtifactRecord> {
+        let record = |kept: &Value| ArtifactRecord {
+            artifact_id: text(&kept["handle"]),
+            client_id: text(&kept["principal"]),
+            session_id: text(&kept["session"]),
+            tool: text(&kept["tool_identity"]),
+            media_type: text(&kept["media_type"]),
+            bytes: kept["size_bytes"].as_u64().unwrap_or_default(),
+            sha256: text(&kept["content_hash"]),
+            created_at: text(&kept["created_at"]),
+            expires_at: text(&kept["expires_at"]),
+        };
+        let kept = self.control.artifacts();
+        kept.iter().filter_map(|kept| serde_json::to_value(kept).ok()).map(|kept| record(&kept)).collect()
+    }
+
+    /// Drives a recorded session through the rules as they are now; nothing is called (AUD-74).
+    pub async fn replay(&self, op: &Op, session: SessionId) -> Result<Value, AdminError> {
+        let replayed = self.control.replay_session(op.operator(), session, None).await?;
+        serde_json::to_value(&replayed).map_err(|error| AdminError::failure(error.to_string()))
     }
 
     /// Exports that were made of the log, newest first.

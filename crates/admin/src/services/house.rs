@@ -119,6 +119,14 @@ impl HouseService {
         counted.await.map_err(|error| AdminError::failure(error.to_string()))?
     }
 
+    /// Where agents reach the gateway: where it says it listens, or would.
+    pub fn agents_url(&self) -> String {
+        let told = std::fs::read(self.control.home().join("run/daemon.json")).ok();
+        let told: Option<Value> = told.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let url = told.and_then(|told| told["mcp"].as_str().map(str::to_owned));
+        url.unwrap_or_else(|| "http://127.0.0.1:7411/mcp".to_owned())
+    }
+
     /// Clients with a key, by name.
     pub fn clients(&self) -> Vec<ClientRecord> {
         let now = SystemClock.now();

@@ -6,6 +6,7 @@
 mod approvals;
 mod audit;
 mod calls;
+mod credentials;
 mod grants;
 mod history;
 mod house;
@@ -16,11 +17,12 @@ mod trust;
 pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
 pub use audit::{AuditDetail, AuditEntry, AuditService, ExportedRecord, ProofRecord, Verification};
 pub use calls::{CallDetail, CallEvidence, CallService, CallSummary, CallsBucket, CallsOverview, StepTime};
+pub use credentials::{CredentialRecord, CredentialService, WaiverRecord};
 pub use grants::{GrantRecord, GrantService};
 pub(crate) use history::short;
 pub use history::{
-    ActivityRecord, Bounds, CallCounts, CallRecord, ErrorCounts, ExportRecord, HistoryService, PermitRecord,
-    SessionRecord, ToolCounts, TrustEvent,
+    ActivityRecord, ArtifactRecord, Bounds, CallCounts, CallRecord, ErrorCounts, ExportRecord,
+    HistoryService, PermitRecord, SessionRecord, ToolCounts, TrustEvent,
 };
 pub use house::{FootprintRecord, HouseService};
 pub use policies::{

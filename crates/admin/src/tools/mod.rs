@@ -4,10 +4,13 @@ mod approvals;
 mod audit;
 mod calls;
 mod catalogue;
+mod credentials;
 mod history;
 pub mod house;
 mod later;
+mod memory;
 mod meta;
+mod organisation;
 mod policies;
 mod servers;
 mod trust;
@@ -21,10 +24,13 @@ pub fn modules() -> Vec<Module> {
         audit::module(),
         calls::module(),
         catalogue::module(),
+        credentials::module(),
         history::module(),
         house::module(),
         later::module(),
+        memory::module(),
         meta::module(),
+        organisation::module(),
         policies::module(),
         servers::module(),
         trust::module(),

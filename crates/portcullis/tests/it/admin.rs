@@ -450,3 +450,38 @@ fn the_log_tells_what_happened_to_a_call() {
     assert_eq!((&dry["invoke"], &dry["invoke_unattended"]), (&json!("allow"), &json!("deny")));
     daemon.stop();
 }
+
+#[test]
+fn roles_client_settings_credentials_and_replays_are_told() {
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "again"})).unwrap();
+    let program = Program::new(&home, &daemon);
+    let call =
+        |tool: &str, args: Value| program.call(&format!("portcullis_{tool}"), &args.to_string()).json();
+    let data = |tool: &str, args: Value| call(tool, args)["data"].clone();
+    assert_eq!(data("roles_list", json!({}))[0]["id"], "owner");
+    let told = data("meta_client_config", json!({"client_id": "claude", "format": "mcp_json"}));
+    let url = told["snippet"]["mcpServers"]["portcullis"]["url"].as_str().unwrap();
+    assert!(url.contains(&daemon.address), "{told}");
+    assert_eq!(data("credentials_list", json!({})), json!([]));
+    assert_eq!(data("artifacts_list", json!({})), json!([]));
+    let guard = |mut args: Value| {
+        args["confirm"] = json!(true);
+        args["reason"] = json!("a look");
+        args
+    };
+    let absent = call("credentials_delete", guard(json!({"name": "nothing"})));
+    assert_eq!(absent["domain_code"], "not_found", "{absent}");
+    let long = json!({"server_id": "spy", "kind": "landlock", "expires_at": "2099-01-01T00:00:00Z"});
+    assert_eq!(call("waivers_put", guard(long))["domain_code"], "invalid_argument", "90 days at most");
+    let session = home.events("execution.intent")[0]["session"].clone();
+    let replayed = data("sessions_replay", guard(json!({"session_id": session})));
+    assert_eq!(
+        (&replayed["calls"], &replayed["hits"], &replayed["policy_diffs"]),
+        (&json!(1), &json!(1), &json!([]))
+    );
+    daemon.stop();
+    assert_eq!(home.events("replay.run").len(), 1);
+    home.verify();
+}
