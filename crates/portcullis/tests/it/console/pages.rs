@@ -224,9 +224,6 @@ fn the_attacks_of_the_corpus_are_text_on_every_page() {
     let hostile = attacks.join("\n");
     let (home, spy, daemon) = with_spy("20s", "", "");
     // In arguments, in what a server answers, in what it calls its tools, and in the words of an operator.
-    let result =
-        json!({"content": [{"type": "text", "text": hostile}], "structuredContent": {"text": hostile}});
-    spy.control(&json!({"result": {"echo": result}}));
     let mut browser = Browser::at(&daemon);
     browser.goto("/approvals");
     browser.log_in("alice", PASSPHRASE);
@@ -238,10 +235,19 @@ fn the_attacks_of_the_corpus_are_text_on_every_page() {
             browser.goto(page);
             inert(&mut browser, page);
         }
-        home.json(&["approve", "grant", &id, "--reason", "<img src=x onerror=alert(2)>"]);
+        home.json(&["approve", "deny", &id, "--reason", "<img src=x onerror=alert(2)>"]);
         call.join().unwrap();
         pages
     });
+    daemon
+        .approved_call(&home, "spy__fail", &json!({"message": attacks[attacks.len() - 3..].join("")}))
+        .unwrap();
+    browser.goto("/calls");
+    browser.click("#calls tbody tr:first-child a");
+    browser.fill("#open input[name=reason]", "<img src=x onerror=alert(3)>");
+    browser.click("#open button");
+    browser.wait(".beside");
+    inert(&mut browser, "the evidence");
     spy.control(&json!({"description": {"echo": hostile}, "list_changed": true}));
     daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
     eventually("the change", || {
@@ -249,12 +255,6 @@ fn the_attacks_of_the_corpus_are_text_on_every_page() {
         (browser.count("#drift") == 1).then_some(())
     });
     inert(&mut browser, "/servers/spy");
-    browser.goto("/calls");
-    browser.click("#calls tbody tr:last-child a");
-    browser.fill("#open input[name=reason]", "<img src=x onerror=alert(3)>");
-    browser.click("#open button");
-    browser.wait(".beside");
-    inert(&mut browser, "the evidence");
     let more = ["/calls", "/tools", "/tools/spy__echo", "/policy", "/audit", "/surface"].map(str::to_owned);
     for page in pages.iter().chain(&more) {
         browser.goto(page);
