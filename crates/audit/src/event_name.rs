@@ -139,6 +139,8 @@ event_names! {
     SessionOpened = "session.opened",
     SessionEnded = "session.ended",
     SessionExpired = "session.expired",
+    SubscriptionOpened = "subscription.opened",
+    SubscriptionEnded = "subscription.ended",
     CheckpointOpened = "checkpoint.opened",
     CheckpointResolved = "checkpoint.resolved",
 

@@ -42,6 +42,7 @@ pub mod controls;
 mod courier;
 pub mod edge;
 pub mod exposure;
+mod following;
 pub mod gates;
 pub mod index;
 pub mod lifecycle;

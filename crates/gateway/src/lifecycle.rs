@@ -17,6 +17,7 @@
 //! their events durable (GOV-705). Every refusal leaves through one [`ErrorDocument`], after its event.
 
 mod gating;
+pub(crate) mod subscribing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -558,17 +559,7 @@ impl Lifecycle {
         proposal: &mut Proposal,
     ) -> Result<(ValidatedPermit, Arc<Live>), ErrorDocument> {
         let path = entry.tool.id().short();
-        let record = &entry.server.record;
-        let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
-        if record.isolation_class == Isolation::UnmanagedLocal
-            && record.isolation_reason.is_none()
-            && !allowed
-        {
-            let message = "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason";
-            proposal.trail.note(EventName::McpIsolationFailure, json!({"facility": "unmanaged_local"}));
-            let document = ErrorDocument::fault(Fault::Isolation, path, message);
-            return Err(document.with("facility", "unmanaged_local"));
-        }
+        self.is_isolated(entry, proposal)?;
         let ready = match proposal.world.upstream(entry.tool.id().server()) {
             Some(upstream) => upstream.ready(&entry.server).await,
             None => Err(UpstreamError::Closed.into()),
@@ -600,6 +591,20 @@ impl Lifecycle {
         }
     }
 
+    /// A server that runs unmanaged on this machine is not used unless somebody took that upon themselves.
+    fn is_isolated(&self, entry: &ToolEntry, proposal: &mut Proposal) -> Result<(), ErrorDocument> {
+        let record = &entry.server.record;
+        let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
+        if record.isolation_class != Isolation::UnmanagedLocal || record.isolation_reason.is_some() || allowed
+        {
+            return Ok(());
+        }
+        let message = "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason";
+        proposal.trail.note(EventName::McpIsolationFailure, json!({"facility": "unmanaged_local"}));
+        let document = ErrorDocument::fault(Fault::Isolation, entry.tool.id().short(), message);
+        Err(document.with("facility", "unmanaged_local"))
+    }
+
     /// The server is not there, or not what was accepted; in the second case it is halted.
     fn not_usable(
         &self,
@@ -624,6 +629,16 @@ impl Lifecycle {
         proposal
             .trail
             .note(EventName::PermitInvalidated, json!({"permit_id": permit.id(), "reason": fault.as_str()}));
+        self.unusable(error, entry)
+    }
+
+    /// The refusal for a server that cannot be used. One that is not what was accepted is halted.
+    pub(crate) fn unusable(&self, error: &NotUsable, entry: &ToolEntry) -> ErrorDocument {
+        let fault = error.fault();
+        if fault == Fault::Audit {
+            return blocked(entry.tool.id().short(), &error.to_string());
+        }
+        let reason = self.cleaned_line(&error.to_string());
         if matches!(fault, Fault::Mismatch | Fault::UngovernedSurface | Fault::Version) {
             entry.server.live.halt();
             let server = entry.tool.id().server().clone();

@@ -4,8 +4,8 @@
 //! connection carries no call before its surface has been looked at and found equal (GOV-501): a changed tool is
 //! caught before the model hears of it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
 use portcullis_core::error::Fault;
@@ -25,6 +25,8 @@ pub struct Upstream {
     says_other_things: AtomicBool,
     verifying: tokio::sync::Mutex<()>,
     turns: Arc<tokio::sync::Mutex<()>>,
+    /// Set once somebody keeps the server's subscriptions (see `following`).
+    pub(crate) keeper: OnceLock<()>,
 }
 
 /// Why a server cannot be used.
@@ -75,6 +77,7 @@ impl Upstream {
             says_other_things: AtomicBool::new(false),
             verifying: tokio::sync::Mutex::default(),
             turns: Arc::default(),
+            keeper: OnceLock::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use portcullis_core::canon::to_jcs;
 use portcullis_core::name::ScopeName;
 use portcullis_core::{
     DeclarationVersion, Item, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, ToolId,
+    ToolName,
 };
 use portcullis_gauntlet::{CompiledSchema, SchemaRole, ToolSpec};
 use serde_json::value::RawValue;
@@ -34,6 +35,8 @@ pub struct AcceptedDeclaration {
     resources: Vec<Arc<AcceptedTool>>,
     prompts: Vec<Arc<AcceptedTool>>,
     completions: Vec<Arc<AcceptedTool>>,
+    /// The resources that clients may subscribe to.
+    followable: Vec<ToolName>,
     server_requests: Vec<AcceptedRequest>,
     client_capabilities: Value,
 }
@@ -227,6 +230,10 @@ impl AcceptedDeclaration {
                 accept(&clause.as_tool(), item, Subject::Prompt, &definition.definition)
             })
             .collect::<Result<_, String>>()?;
+        let followable = (declaration.body.resources.iter())
+            .filter(|resource| resource.subscribe)
+            .map(|resource| resource.name.clone())
+            .collect();
         let server_requests = declaration.body.accepted_requests();
         let client_capabilities = declaration.body.client_capabilities();
         Ok(Self {
@@ -237,6 +244,7 @@ impl AcceptedDeclaration {
             resources,
             prompts,
             completions,
+            followable,
             server_requests,
             client_capabilities,
         })
@@ -255,6 +263,11 @@ impl AcceptedDeclaration {
     /// The surface it was accepted against.
     pub fn live(&self) -> &LiveSurface {
         &self.live
+    }
+
+    /// Whether clients may be told when a resource changes (GOV-407).
+    pub fn allows_subscriptions(&self, resource: &AcceptedTool) -> bool {
+        matches!(resource.id.item(), Item::Resource(name) if self.followable.contains(name))
     }
 
     /// What a later probe shows that was not accepted (GOV-501).

@@ -50,6 +50,15 @@ impl Subject {
         }
     }
 
+    /// The server's own URI of a resource, from the values of its template's variables.
+    pub fn uri(&self, values: &Map<String, Value>) -> Option<String> {
+        match self {
+            Subject::Resource { uri } => Some(uri.clone()),
+            Subject::Template(template) => template.expand(values),
+            Subject::Tool | Subject::Prompt | Subject::Completion { .. } => None,
+        }
+    }
+
     /// The members of `params`, without braces, from canonical arguments; and what `Mcp-Name` repeats.
     pub(crate) fn params(&self, name: &str, args: &str, values: &Value) -> (Vec<u8>, Option<String>) {
         match self {

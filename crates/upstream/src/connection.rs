@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::event::Events;
 use crate::greeting::Probe;
-use crate::{Endpoint, Era, Live, Settings, Snapshot, UpstreamError, UpstreamEvent};
+use crate::{Endpoint, Era, Followed, Live, Settings, Snapshot, UpstreamError, UpstreamEvent};
 
 /// The connection to one server, shared by all clients.
 #[derive(Debug)]
@@ -115,6 +115,11 @@ impl Connection {
     /// What the server does unasked, from now on. A listener that lags loses the oldest events.
     pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
         self.events.listen()
+    }
+
+    /// Who follows which of the server's resources, whatever happens to the connection meanwhile.
+    pub fn followed(&self) -> &Arc<Followed> {
+        self.events.followed()
     }
 
     /// The live connection, made now if need be.

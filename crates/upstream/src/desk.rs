@@ -131,6 +131,12 @@ impl Desk {
             } => {
                 self.events.emit(UpstreamEvent::ListChanged);
             }
+            Kind::Notification { method: "notifications/resources/updated" } => {
+                self.events.followed().updated(message.params);
+            }
+            Kind::Notification { method: "notifications/subscriptions/acknowledged" } => {
+                self.events.followed().acknowledged(message.params);
+            }
             Kind::Notification { .. } => {}
             Kind::Invalid => self.events.violation("a message that is no request, notification or response"),
         }
@@ -169,6 +175,8 @@ impl Desk {
             Addressee::Waiting(waiting) => {
                 let _ = waiting.reply.send(outcome(waiting.max_response_bytes));
             }
+            // Not late: it ends a subscription that we ended.
+            Addressee::GaveUp if id.is_some_and(|id| self.events.followed().is_over(id)) => {}
             Addressee::GaveUp => self.events.emit(UpstreamEvent::LateAnswer),
             Addressee::Nobody => self.events.emit(UpstreamEvent::UnknownId),
         }

@@ -10,6 +10,7 @@ use portcullis_core::name::printable;
 use tokio::sync::{broadcast, watch};
 
 use crate::Snapshot;
+use crate::followed::Followed;
 
 /// Something a server did that nobody had asked for.
 #[derive(Debug, Clone)]
@@ -66,11 +67,16 @@ const BACKLOG: usize = 256;
 pub(crate) struct Events {
     sender: broadcast::Sender<UpstreamEvent>,
     changes: watch::Sender<u64>,
+    followed: Arc<Followed>,
 }
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self { sender: broadcast::channel(BACKLOG).0, changes: watch::Sender::new(0) }
+        Self {
+            sender: broadcast::channel(BACKLOG).0,
+            changes: watch::Sender::new(0),
+            followed: Arc::default(),
+        }
     }
 
     pub(crate) fn listen(&self) -> broadcast::Receiver<UpstreamEvent> {
@@ -80,6 +86,11 @@ impl Events {
     /// Counts announced changes of the list.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Who follows which resources. Beside the events, so that a flood of updates pushes no violation out.
+    pub(crate) fn followed(&self) -> &Arc<Followed> {
+        &self.followed
     }
 
     /// An event that nobody listens for is lost, and that is fine.

@@ -3,6 +3,8 @@
 //! Frames are written, not serialised: the parts that vary are an id, a name and arguments that are canonical JSON
 //! already. What is constant for a connection (in the modern era every request says who we are) is prepared once.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use portcullis_governance::boundary::{WireCall, WireFrame};
 use serde_json::{Value, json};
@@ -119,6 +121,19 @@ impl Frames {
     /// Modern: what used to be announced to everybody is announced to who asks.
     pub(crate) fn listen(&self, id: u64) -> Bytes {
         self.request(id, "subscriptions/listen", LISTENED_TO)
+    }
+
+    /// Modern: the same, about resources.
+    pub(crate) fn listen_for(&self, id: u64, uris: &BTreeSet<String>) -> Bytes {
+        let params = format!(r#""notifications":{{"resourceSubscriptions":{}}}"#, json!(uris));
+        self.request(id, "subscriptions/listen", params.as_bytes())
+    }
+
+    /// Legacy: a request about one resource.
+    pub(crate) fn about(&self, id: u64, method: &str, uri: &str) -> Bytes {
+        let mut params = b"\"uri\":".to_vec();
+        write_string(&mut params, uri);
+        self.request(id, method, &params)
     }
 
     pub(crate) fn cancelled(id: u64) -> Bytes {

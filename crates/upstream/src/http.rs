@@ -408,6 +408,12 @@ impl Inner {
             } => {
                 self.events.emit(UpstreamEvent::ListChanged);
             }
+            Kind::Notification { method: "notifications/resources/updated" } => {
+                self.events.followed().updated(message.params);
+            }
+            Kind::Notification { method: "notifications/subscriptions/acknowledged" } => {
+                self.events.followed().acknowledged(message.params);
+            }
             Kind::Notification { .. } => {}
             Kind::Response { .. } => self.events.emit(UpstreamEvent::UnknownId),
             Kind::Invalid => self.events.violation("a message that is no request, notification or response"),

@@ -23,6 +23,7 @@
 //! | [`records`] | the built-in adapter for records servers, a server in this process |
 //! | `lending` | credentials, for the time of one call; and looking for them in what comes back |
 //! | [`event`] | what a server does unasked |
+//! | [`followed`], `keeping_up` | who wants to hear of which resource, and having the server say so once for all of them |
 //! | [`web`] | documents that are not MCP: keys of issuers, metadata |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
 //!
@@ -45,9 +46,11 @@ pub mod endpoint;
 pub mod era;
 pub mod error;
 pub mod event;
+pub mod followed;
 mod frame;
 mod greeting;
 mod http;
+mod keeping_up;
 mod last_words;
 mod legacy_sse;
 mod lending;
@@ -73,6 +76,8 @@ pub use endpoint::{Endpoint, Remote, StdioEndpoint};
 pub use era::Era;
 pub use error::UpstreamError;
 pub use event::UpstreamEvent;
+pub use followed::{Followed, Following, Inbox};
+pub use keeping_up::Untold;
 pub use live::Live;
 pub use process::rehearse;
 pub use settings::Settings;

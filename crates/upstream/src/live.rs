@@ -1,6 +1,6 @@
 //! A connection that is up.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use portcullis_core::ServerIdentity;
@@ -17,6 +17,8 @@ use crate::beside::{Beside, Wants};
 use crate::event::{Events, UpstreamEvent};
 use crate::frame::{Frames, fresh_id};
 use crate::greeting::Probe;
+use crate::http::HttpLink;
+use crate::keeping_up::Told;
 use crate::lending::{Lent, OnLoan};
 use crate::link::{Answer, Exchange, Link};
 use crate::snapshot;
@@ -26,18 +28,20 @@ use crate::{Era, Greeting, Settings, Snapshot, UpstreamError};
 /// and [`is_alive`](Live::is_alive) says so.
 #[derive(Debug)]
 pub struct Live {
-    server: ServerIdentity,
-    link: Link,
-    frames: Frames,
+    pub(crate) server: ServerIdentity,
+    pub(crate) link: Arc<Link>,
+    pub(crate) frames: Frames,
     greeting: Greeting,
     greeted: Instant,
-    authority: Arc<dyn ProbeAuthority>,
-    settings: Settings,
-    events: Events,
+    pub(crate) authority: Arc<dyn ProbeAuthority>,
+    pub(crate) settings: Settings,
+    pub(crate) events: Events,
     renewal: Mutex<()>,
     on_loan: OnLoan,
     /// One call with a placeholder at a time: nothing in a request says which call it is of.
     placeholders: Mutex<()>,
+    pub(crate) keeping_up: Mutex<()>,
+    pub(crate) told: StdMutex<Told>,
 }
 
 impl Live {
@@ -52,7 +56,7 @@ impl Live {
         let greeted = Instant::now();
         Self {
             server,
-            link,
+            link: Arc::new(link),
             frames,
             greeting,
             greeted,
@@ -62,6 +66,8 @@ impl Live {
             renewal: Mutex::default(),
             on_loan: OnLoan::default(),
             placeholders: Mutex::default(),
+            keeping_up: Mutex::default(),
+            told: StdMutex::default(),
         }
     }
 
@@ -82,7 +88,7 @@ impl Live {
 
     /// The child's process id, if the server is one.
     pub fn pid(&self) -> Option<i32> {
-        match &self.link {
+        match &*self.link {
             Link::Stdio(link) => link.pid(),
             Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
         }
@@ -90,7 +96,7 @@ impl Live {
 
     /// The end of what a child wrote to stderr. Hostile text.
     pub fn last_words(&self) -> Option<String> {
-        match &self.link {
+        match &*self.link {
             Link::Stdio(link) => Some(link.last_words().text()),
             Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
         }
@@ -106,7 +112,7 @@ impl Live {
         if !self.greeting.announces_changes() {
             return;
         }
-        match &self.link {
+        match &*self.link {
             // Whoever has one stream for everything announces unasked.
             Link::Stdio(_) if self.greeting.era == Era::Legacy => {}
             Link::LegacySse(_) | Link::Records(_) => {}
@@ -116,18 +122,32 @@ impl Live {
                     link.desk().subscribe(id, self.frames.listen(id));
                 }
             }
-            Link::Http(link) => {
-                let frames = (self.greeting.era == Era::Modern).then(|| self.frames.clone());
-                link.listen(self.server.clone(), Arc::clone(&self.authority), frames);
-            }
+            Link::Http(link) => self.hear(link),
         }
     }
 
+    /// A legacy server over HTTP says what nobody asked on a stream of its own, which may be open already.
+    pub(crate) fn hear_updates(&self) {
+        let first = !std::mem::replace(&mut self.told().hears, true);
+        if let Link::Http(link) = &*self.link
+            && first
+            && !self.greeting.announces_changes()
+        {
+            self.hear(link);
+        }
+    }
+
+    fn hear(&self, link: &HttpLink) {
+        let frames = (self.greeting.era == Era::Modern).then(|| self.frames.clone());
+        link.listen(self.server.clone(), Arc::clone(&self.authority), frames);
+    }
+
     pub(crate) async fn close(&self, drain: Duration) {
+        self.stop_keeping_up();
         self.link.close(drain).await;
     }
 
-    fn probe(&self) -> Probe<'_> {
+    pub(crate) fn probe(&self) -> Probe<'_> {
         Probe { server: &self.server, authority: &self.authority, settings: &self.settings }
     }
 
@@ -150,14 +170,20 @@ impl Live {
 
     async fn renew_session(&self) -> Result<(), UpstreamError> {
         let _one_at_a_time = self.renewal.lock().await;
-        let Link::Http(http) = &self.link else { return Err(UpstreamError::Closed) };
+        let Link::Http(http) = &*self.link else { return Err(UpstreamError::Closed) };
         if http.is_open() {
             return Ok(());
         }
         http.begin(self.greeting.era);
         http.reopen();
         match self.probe().initialize(&self.link).await {
-            Ok(greeting) if greeting.protocol_version == self.greeting.protocol_version => Ok(()),
+            Ok(greeting) if greeting.protocol_version == self.greeting.protocol_version => {
+                if self.greeting.announces_changes() || self.told().hears {
+                    self.hear(http);
+                }
+                self.subscribe_again().await;
+                Ok(())
+            }
             Ok(_) => {
                 self.link.close(Duration::ZERO).await;
                 Err(UpstreamError::protocol("the server came back with another revision"))

@@ -51,12 +51,19 @@ struct Capabilities {
 struct Listed {
     #[serde(default)]
     list_changed: bool,
+    #[serde(default)]
+    subscribe: bool,
 }
 
 impl Greeting {
     pub(crate) fn announces_changes(&self) -> bool {
         let Capabilities { tools, resources, prompts, .. } = self.offered();
         [tools, resources, prompts].iter().flatten().any(|listed| listed.list_changed)
+    }
+
+    /// Whether it says, to who asks, that a resource changed.
+    pub fn announces_updates(&self) -> bool {
+        self.offered().resources.is_some_and(|resources| resources.subscribe)
     }
 
     /// Whether it completes arguments. Revisions before 2025-03-26 had no word for it.

@@ -40,6 +40,8 @@ pub(crate) struct Control {
     pub(crate) empty_cursor: bool,
     /// Announce a changed list: `true` once, or so many times in a row. Once per content of this file.
     pub(crate) list_changed: Repeat,
+    /// Say three times that these resources changed, to who subscribed; once per content of this file.
+    pub(crate) updated: Vec<String>,
 
     /// Do not answer `initialize`.
     pub(crate) silent_initialize: bool,

@@ -8,7 +8,7 @@ use crate::frame::{Failure, Request};
 pub(crate) fn capabilities() -> Value {
     json!({
         "tools": { "listChanged": true },
-        "resources": { "listChanged": true },
+        "resources": { "listChanged": true, "subscribe": true },
         "prompts": { "listChanged": true },
         "completions": {}
     })
@@ -50,6 +50,11 @@ pub(crate) fn answer(request: &Request) -> Option<Result<Value, Failure>> {
         }
         _ => return None,
     })
+}
+
+/// Whether there is such a resource.
+pub(crate) fn exists(uri: &str) -> bool {
+    read(uri).is_ok()
 }
 
 fn read(uri: &str) -> Result<Value, Failure> {

@@ -4,7 +4,7 @@
 //! answer on the way out (delay it, double it, replace it, die) is decided by the switches as they were when the
 //! frame came.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,21 +32,27 @@ pub(crate) struct Spy {
     control: ControlFile,
     revisions: Revisions,
     announced: AtomicU64,
+    updated: AtomicU64,
     asked: AtomicU64,
     connections: AtomicU64,
     listeners: Mutex<Vec<Listener>>,
     /// What the spy asked the client and still waits for.
     questions: Mutex<HashMap<String, oneshot::Sender<Value>>>,
+    /// What legacy clients subscribed to, by connection.
+    subscribed: Mutex<BTreeSet<(u64, String)>>,
     /// Requests being worked on, by connection and id.
     running: Mutex<HashMap<RunKey, oneshot::Sender<()>>>,
 }
 
 type RunKey = (u64, String);
 
-/// Somebody to tell about a changed list.
+/// Somebody to tell about a changed list, or changed resources.
 struct Listener {
     key: RunKey,
     subscription: Option<Value>,
+    tools: bool,
+    /// Resources of a modern subscription; those of the legacy era belong to the connection.
+    resources: BTreeSet<String>,
     outbox: Outbox,
 }
 
@@ -82,10 +88,12 @@ impl Spy {
             control,
             revisions,
             announced: AtomicU64::new(0),
+            updated: AtomicU64::new(0),
             asked: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             listeners: Mutex::default(),
             questions: Mutex::default(),
+            subscribed: Mutex::default(),
             running: Mutex::default(),
         }
     }
@@ -123,7 +131,7 @@ impl Spy {
             && !listeners.is_empty()
             && self.announced.fetch_max(generation.number, Ordering::Relaxed) < generation.number
         {
-            for listener in listeners.iter() {
+            for listener in listeners.iter().filter(|listener| listener.tools) {
                 let mut message = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
                 if let Some(id) = &listener.subscription {
                     message["params"] = json!({ "_meta": { SUBSCRIPTION_KEY: id } });
@@ -131,13 +139,58 @@ impl Spy {
                 (0..times).for_each(|_| listener.outbox.send(&message));
             }
         }
+        self.say_updated(&generation, &listeners);
         generation
+    }
+
+    /// Tells who subscribed to what changed; if nobody has, it is said when somebody does.
+    fn say_updated(&self, generation: &Generation, listeners: &[Listener]) {
+        let subscribed = lock(&self.subscribed);
+        let wants = |listener: &Listener, uri: &String| {
+            let legacy = listener.subscription.is_none();
+            listener.resources.contains(uri)
+                || (legacy && subscribed.contains(&(listener.key.0, uri.clone())))
+        };
+        let uris = &generation.control.updated;
+        let told: Vec<_> = (listeners.iter())
+            .flat_map(|listener| uris.iter().map(move |uri| (listener, uri)))
+            .filter(|(listener, uri)| wants(listener, uri))
+            .collect();
+        if told.is_empty()
+            || self.updated.fetch_max(generation.number, Ordering::Relaxed) >= generation.number
+        {
+            return;
+        }
+        for (listener, uri) in told {
+            let mut params = json!({ "uri": uri });
+            if let Some(id) = &listener.subscription {
+                params["_meta"] = json!({ SUBSCRIPTION_KEY: id });
+            }
+            let method = "notifications/resources/updated";
+            let message = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+            (0..3).for_each(|_| listener.outbox.send(&message));
+        }
+    }
+
+    /// `resources/subscribe` and `resources/unsubscribe` of the legacy era.
+    fn subscription(&self, connection: &Connection, request: &Request) -> Outcome {
+        let uri = request.params.get("uri").and_then(Value::as_str).unwrap_or_default();
+        let key = (connection.number, uri.to_owned());
+        if request.method == "resources/unsubscribe" {
+            lock(&self.subscribed).remove(&key);
+        } else if offerings::exists(uri) {
+            lock(&self.subscribed).insert(key);
+        } else {
+            return Err(Failure::new(-32002, "no such resource"));
+        }
+        Ok(json!({}))
     }
 
     /// Adds a listener of the legacy era: the whole connection is its stream.
     pub(crate) fn listen(&self, connection: &Connection, outbox: Outbox) {
         let key = (connection.number, String::new());
-        lock(&self.listeners).push(Listener { key, subscription: None, outbox });
+        let resources = BTreeSet::new();
+        lock(&self.listeners).push(Listener { key, subscription: None, tools: true, resources, outbox });
     }
 
     /// Acts on one frame, which the transport has logged already. Returns at once; answers go to the outbox.
@@ -276,6 +329,7 @@ impl Spy {
                 "ping" => Ok(json!({})),
                 "tools/list" => list(request, control),
                 "tools/call" => self.call(request, control, outbox, Era::Legacy).await,
+                "resources/subscribe" | "resources/unsubscribe" => self.subscription(connection, request),
                 other => offerings::answer(request).unwrap_or_else(|| Err(Failure::unknown_method(other))),
             },
             Era::Modern => {
@@ -392,13 +446,28 @@ impl Spy {
 
     /// Grants a subscription, which ends only with its reader or by cancellation.
     async fn subscribe(&self, connection: &Connection, request: &Request, outbox: &Outbox) -> Value {
-        let wanted = request.params.get("notifications").and_then(|filter| filter.get("toolsListChanged"));
+        let wanted = request.params.get("notifications").cloned().unwrap_or_default();
         let mut granted = json!({});
-        if wanted == Some(&json!(true)) {
+        let tools = wanted["toolsListChanged"] == true;
+        if tools {
             granted["toolsListChanged"] = true.into();
+        }
+        let resources: BTreeSet<String> = (wanted["resourceSubscriptions"].as_array().into_iter().flatten())
+            .filter_map(|uri| uri.as_str().filter(|uri| offerings::exists(uri)).map(str::to_owned))
+            .collect();
+        if !resources.is_empty() {
+            granted["resourceSubscriptions"] = json!(resources);
+        }
+        if tools || !resources.is_empty() {
             let key = (connection.number, request.id.to_string());
             let subscription = Some(request.id.clone());
-            lock(&self.listeners).push(Listener { key, subscription, outbox: outbox.clone() });
+            lock(&self.listeners).push(Listener {
+                key,
+                subscription,
+                tools,
+                resources,
+                outbox: outbox.clone(),
+            });
         }
         outbox.send(&json!({
             "jsonrpc": "2.0",

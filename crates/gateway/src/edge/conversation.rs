@@ -11,12 +11,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use portcullis_catalog::Ledger;
 use portcullis_governance::boundary::{CancellationSignal, Canceller};
 use portcullis_governance::session::Session;
+use portcullis_upstream::Inbox;
 use tokio::sync::watch;
 
 use super::http::Streams;
 use super::log_level::Level;
 use super::questions::{Abilities, Owed};
 use super::revision::{Era, Revision};
+use super::subscribing::Subscription;
 use crate::exposure::Mode;
 
 /// A client we are talking with.
@@ -41,6 +43,10 @@ pub(crate) struct Conversation {
     mode: OnceLock<Mode>,
     /// The cards it was shown (CAT-92).
     ledger: Mutex<Ledger>,
+    /// The resources a legacy client follows, by the URIs it knows.
+    subscriptions: Mutex<HashMap<String, Subscription>>,
+    /// Those of them that changed and that it was not told of yet.
+    inbox: Arc<Inbox>,
 }
 
 impl Conversation {
@@ -62,6 +68,8 @@ impl Conversation {
             gone: watch::Sender::new(false),
             mode: OnceLock::new(),
             ledger: Mutex::default(),
+            subscriptions: Mutex::default(),
+            inbox: Arc::default(),
         }
     }
 
@@ -72,6 +80,8 @@ impl Conversation {
     /// The client is gone for good: what lasts for ever ends.
     pub(crate) fn hang_up(&self) {
         self.gone.send_replace(true);
+        let ended = std::mem::take(&mut *self.subscriptions());
+        drop(ended);
     }
 
     /// Resolves when the client is gone for good.
@@ -108,6 +118,14 @@ impl Conversation {
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn subscriptions(&self) -> MutexGuard<'_, HashMap<String, Subscription>> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
     }
 
     pub(crate) fn owed(&self) -> &Arc<Owed> {

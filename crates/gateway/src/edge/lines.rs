@@ -5,12 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use portcullis_core::Principal;
 use portcullis_core::jsonrpc::{Kind, Message, error_response};
-use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::batch::is_batch;
+use super::conversation::Conversation;
 use super::news::{News, Topic, notification};
 use super::outlet::Outlet;
 use super::questions::Abilities;
@@ -107,7 +107,7 @@ impl Lines {
                 if let Some(sender) = &self.sender {
                     edge.notified(&sender.conversation, method, parsed.params);
                     if method == "notifications/initialized" && self.news.is_empty() {
-                        self.news.spawn(tell(edge, self.replies.clone()));
+                        self.news.spawn(tell(edge, &sender.conversation, self.replies.clone()));
                     }
                 }
             }
@@ -187,13 +187,17 @@ impl Lines {
     }
 }
 
-/// Announces changed lists to a legacy client, which need not ask for it.
-fn tell(edge: &Edge, replies: mpsc::UnboundedSender<Vec<u8>>) -> impl Future<Output = ()> + use<> {
-    let mut news = News::new(edge.world.clone(), Era::Legacy, &Topic::ALL);
+/// Announces changed lists to a legacy client, which need not ask for it, and changed resources that it follows.
+fn tell(
+    edge: &Edge,
+    conversation: &Conversation,
+    replies: mpsc::UnboundedSender<Vec<u8>>,
+) -> impl Future<Output = ()> + use<> {
+    let mut news = News::new(edge.world.clone(), Era::Legacy, &Topic::ALL, conversation.inbox().clone());
     async move {
         loop {
-            for method in news.next().await {
-                if replies.send(notification(method, json!({}), None)).is_err() {
+            for (method, params) in news.next().await {
+                if replies.send(notification(method, params, None)).is_err() {
                     return;
                 }
             }

@@ -20,6 +20,7 @@ mod rounds;
 pub mod sessions;
 mod stand_in;
 pub mod stdio;
+mod subscribing;
 pub(crate) mod told;
 mod viewing;
 
@@ -293,6 +294,8 @@ impl Edge {
             }
             "server/discover" => Answer::Result(self.discover(sender, mode)),
             "subscriptions/listen" => self.listen(sender, asked, &outlet, cancel).await,
+            "resources/subscribe" => self.subscribe(sender, asked, outlet, cancel).await,
+            "resources/unsubscribe" => self.unsubscribe(sender, asked),
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
             _ => self.list(sender, asked),
@@ -307,6 +310,10 @@ impl Edge {
             "resources/list" | "resources/templates/list" | "resources/read" => {
                 let registry = registry();
                 !registry.resources().is_empty() || !registry.templates().is_empty()
+            }
+            // GOV-407
+            "resources/subscribe" | "resources/unsubscribe" => {
+                era == Era::Legacy && self.allows_subscriptions()
             }
             "prompts/list" | "prompts/get" => !registry().prompts().is_empty(),
             "completion/complete" => registry().completes(),
@@ -328,6 +335,9 @@ impl Edge {
                 let announced = capability != "completions";
                 capabilities[capability] = if announced { json!({"listChanged": true}) } else { json!({}) };
             }
+        }
+        if self.allows_subscriptions() {
+            capabilities["resources"]["subscribe"] = json!(true);
         }
         capabilities
     }
@@ -354,20 +364,33 @@ impl Edge {
             Topic::Resources => self.offers("resources/list", Era::Modern),
             Topic::Prompts => self.offers("prompts/list", Era::Modern),
         });
-        let mut news = News::new(self.world.clone(), sender.era(), &topics);
-        let agreed = json!({"notifications": news::agreed(&topics)});
+        let inbox = Arc::default();
+        let wishes = match self.wishes(sender, asked, &wishes, &inbox, &cancel).await {
+            Ok(wishes) => wishes,
+            Err(answer) => return answer,
+        };
+        let mut news = News::new(self.world.clone(), sender.era(), &topics, inbox);
+        let mut agreed = json!({"notifications": news::agreed(&topics)});
+        if !wishes.granted.is_empty() {
+            let granted: Vec<&String> = wishes.granted.keys().collect();
+            agreed["notifications"]["resourceSubscriptions"] = json!(granted);
+        }
+        if !wishes.refused.is_empty() {
+            agreed["_meta"] = json!({"io.portcullis/refused": wishes.refused});
+        }
         outlet.send(news::notification("notifications/subscriptions/acknowledged", agreed, Some(&id)));
         let mut closing = self.closing.subscribe();
         loop {
             tokio::select! {
-                changed = news.next() => for method in changed {
-                    outlet.send(news::notification(method, json!({}), Some(&id)));
+                changed = news.next() => for (method, params) in changed {
+                    outlet.send(news::notification(method, params, Some(&id)));
                 },
                 () = cancel.cancelled() => break,
                 () = sender.conversation.hung_up() => break,
                 () = told_to_stop(&mut closing) => break,
             }
         }
+        drop(wishes);
         let meta = json!({"io.modelcontextprotocol/subscriptionId": id, "io.modelcontextprotocol/serverInfo": self.server_info()});
         Answer::Result(json!({"resultType": "complete", "_meta": meta}).to_string().into())
     }
@@ -411,7 +434,11 @@ impl Edge {
         let target = match asked.method {
             "tools/call" => Target::Tool(need(params.name, "the tool's name")?),
             "prompts/get" => Target::Prompt(need(params.name, "the prompt's name")?),
-            "resources/read" => Target::Resource(need(params.uri, "the resource's uri")?),
+            "resources/read" | "resources/subscribe" => {
+                Target::Resource(need(params.uri, "the resource's uri")?)
+            }
+            // Which it is about is said for each of its resources.
+            "subscriptions/listen" => Target::Nothing(String::new()),
             _ => {
                 let params::Reference { kind, name, uri } = params.reference.unwrap_or_default();
                 arguments = params::completion_arguments(params.argument, params.context);

@@ -1,4 +1,4 @@
-//! What a client hears of unasked: that a list changed.
+//! What a client hears of unasked: that a list changed; and that a resource did which it follows.
 //!
 //! Only what the control plane accepted changes a list, so a new world is the only source of news (PRO §3). A client
 //! is told once for many changes close together, and only if the list that it would get now differs from the one that
@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::Sha256Digest;
+use portcullis_upstream::Inbox;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::Era;
+use super::subscribing::is_in_force;
 use crate::world::WorldCell;
 
 /// Changes closer together than this are one.
@@ -76,35 +78,50 @@ pub(crate) fn agreed(topics: &[Topic]) -> Value {
 pub(crate) struct News {
     world: Arc<WorldCell>,
     changes: watch::Receiver<u64>,
+    /// Whether there is another world that was not looked at yet.
+    is_due: bool,
     era: Era,
+    /// The resources it follows that changed.
+    inbox: Arc<Inbox>,
     topics: Vec<(Topic, Vec<Sha256Digest>)>,
 }
 
 impl News {
     /// From now on.
-    pub(crate) fn new(world: Arc<WorldCell>, era: Era, topics: &[Topic]) -> Self {
+    pub(crate) fn new(world: Arc<WorldCell>, era: Era, topics: &[Topic], inbox: Arc<Inbox>) -> Self {
         // Subscribed before looking, so that nothing falls in between.
         let changes = world.changes();
-        let mut news = Self { world, changes, era, topics: Vec::new() };
+        let mut news = Self { world, changes, is_due: false, era, inbox, topics: Vec::new() };
         news.topics = topics.iter().map(|topic| (*topic, news.digests(*topic))).collect();
         news
     }
 
-    /// The methods of the next notifications; never ends by itself.
-    pub(crate) async fn next(&mut self) -> Vec<&'static str> {
+    /// The next notifications, by method and parameters; never ends by itself. Dropped before it is done, it loses
+    /// nothing.
+    pub(crate) async fn next(&mut self) -> Vec<(&'static str, Value)> {
         loop {
-            if self.changes.changed().await.is_err() {
-                std::future::pending::<()>().await;
+            if !self.is_due {
+                tokio::select! {
+                    changed = self.changes.changed() => match changed {
+                        Ok(()) => self.is_due = true,
+                        Err(_) => std::future::pending::<()>().await,
+                    },
+                    () = self.inbox.rings() => {}
+                }
             }
             tokio::time::sleep(COALESCED).await;
             self.changes.borrow_and_update();
-            let mut changed = Vec::new();
+            self.is_due = false;
+            let registry = self.world.load().registry().clone();
+            let updated = self.inbox.take().into_iter().filter(|uri| is_in_force(&registry, uri));
+            let mut changed: Vec<_> =
+                updated.map(|uri| ("notifications/resources/updated", json!({"uri": uri}))).collect();
             for at in 0..self.topics.len() {
                 let topic = self.topics[at].0;
                 let now = self.digests(topic);
                 if now != self.topics[at].1 {
                     self.topics[at].1 = now;
-                    changed.push(topic.notification());
+                    changed.push((topic.notification(), json!({})));
                 }
             }
             if !changed.is_empty() {
@@ -123,7 +140,7 @@ impl News {
 pub(crate) fn notification(method: &str, mut params: Value, subscription: Option<&RawValue>) -> Vec<u8> {
     let mut message = json!({"jsonrpc": "2.0", "method": method});
     if let Some(id) = subscription {
-        params["_meta"] = json!({"io.modelcontextprotocol/subscriptionId": id});
+        params["_meta"]["io.modelcontextprotocol/subscriptionId"] = json!(id);
     }
     if params.as_object().is_some_and(|params| !params.is_empty()) {
         message["params"] = params;

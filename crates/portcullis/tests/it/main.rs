@@ -38,6 +38,7 @@ mod revisions;
 mod sandbox;
 mod soak;
 mod streams;
+mod subscriptions;
 mod support;
 mod surface;
 mod third_party;

@@ -399,8 +399,13 @@ impl Spy {
 
     /// Registers it with more in its declaration.
     pub(crate) fn register_with(&self, home: &Home, more: &str) -> Value {
+        self.register_as(home, &format!("{}\n{more}\n", self.declaration()))
+    }
+
+    /// Registers it with another declaration.
+    pub(crate) fn register_as(&self, home: &Home, declaration: &str) -> Value {
         let file = home.beside(&format!("{}.yaml", self.name));
-        fs::write(&file, format!("{}\n{more}\n", self.declaration())).unwrap();
+        fs::write(&file, declaration).unwrap();
         let args = self.add_args(&file);
         home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use portcullis_core::Principal;
-use serde_json::json;
 
 use super::body::streaming;
 use super::headers::accepts;
@@ -54,13 +53,13 @@ impl Edge {
 
 /// Tells news until the client or this gateway goes.
 async fn stand(edge: Arc<Edge>, conversation: Arc<Conversation>, stream: Arc<Resumable>) {
-    let mut news = News::new(edge.world.clone(), Era::Legacy, &Topic::ALL);
+    let mut news = News::new(edge.world.clone(), Era::Legacy, &Topic::ALL, conversation.inbox().clone());
     let mut closing = edge.closing.subscribe();
     drop(edge);
     while !stream.is_over() {
         tokio::select! {
-            changed = news.next() => for method in changed {
-                stream.send(&notification(method, json!({}), None));
+            changed = news.next() => for (method, params) in changed {
+                stream.send(&notification(method, params, None));
             },
             () = stream.abandoned() => {
                 stream.notice();
