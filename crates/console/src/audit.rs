@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::Console;
 use crate::admission::{LoggedIn, Signed};
 use crate::desk::{text, texts};
-use crate::page::{Frame, Pager, rendered};
+use crate::page::{Frame, Pager, address, rendered};
 use crate::visible::{self, Piece};
 
 struct Invariant {
@@ -133,7 +133,9 @@ pub(crate) async fn page(
     let checkpoint = newest.map(|proof| text(&proof.data["checkpoint"])).unwrap_or_default();
     let total = entries.total();
     let rows: Vec<Entry> = entries.rows().iter().map(entry).collect();
-    let pager = Pager::new(asked.offset, rows.len() as u64, total, ROWS, |offset| asked.address(offset));
+    let pager = Pager::new(asked.offset, rows.len() as u64, total, ROWS, |offset| {
+        address("/audit", &[("event", &asked.event)], offset)
+    });
     let export = |row: &Value| Export {
         at: text(&row["at"]),
         by: text(&row["by"]),
@@ -193,17 +195,6 @@ pub(crate) async fn export(
     match console.ask(&session, "audit_export", args).await {
         Ok(_) => Redirect::to("/audit#exports").into_response(),
         Err(refused) => refused.page(console.frame(&session, "/audit").await),
-    }
-}
-
-impl Asked {
-    fn address(&self, offset: u64) -> String {
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        if !self.event.trim().is_empty() {
-            query.append_pair("event", self.event.trim());
-        }
-        query.append_pair("offset", &offset.to_string());
-        format!("/audit?{}", query.finish())
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::Console;
 use crate::admission::{LoggedIn, Signed};
 use crate::desk::{Answer, Refused, text};
-use crate::page::{Frame, Pager, rendered};
+use crate::page::{Frame, Pager, address, rendered};
 use crate::session::Session;
 use crate::visible::{self, Piece};
 use steps::{Step, steps};
@@ -233,19 +233,8 @@ impl Console {
 impl Wanted {
     /// The same question about other rows.
     fn address(&self, path: &str, offset: u64) -> String {
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        for (name, value) in [("kind", &self.kind), ("agent", &self.agent), ("tool", &self.tool)] {
-            if !value.trim().is_empty() {
-                query.append_pair(name, value.trim());
-            }
-        }
-        if offset > 0 {
-            query.append_pair("offset", &offset.to_string());
-        }
-        match query.finish() {
-            query if query.is_empty() => path.to_owned(),
-            query => format!("{path}?{query}"),
-        }
+        let asked = [("kind", &*self.kind), ("agent", &self.agent), ("tool", &self.tool)];
+        address(path, &asked, offset)
     }
 }
 

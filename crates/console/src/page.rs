@@ -79,6 +79,21 @@ impl Pager {
     }
 }
 
+/// An address with what is asked for, from the row `offset` on. What is blank is not asked for.
+pub(crate) fn address(path: &str, asked: &[(&str, &str)], offset: u64) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    for (name, value) in asked.iter().filter(|(_, value)| !value.trim().is_empty()) {
+        query.append_pair(name, value.trim());
+    }
+    if offset > 0 {
+        query.append_pair("offset", &offset.to_string());
+    }
+    match query.finish() {
+        query if query.is_empty() => path.to_owned(),
+        query => format!("{path}?{query}"),
+    }
+}
+
 impl Console {
     /// The frame of a page, with what the menu says.
     pub(crate) async fn frame(&self, session: &Session, here: &'static str) -> Frame {

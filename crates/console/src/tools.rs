@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::Console;
 use crate::admission::{LoggedIn, fields};
 use crate::desk::{text, texts};
-use crate::page::{Frame, Pager, rendered};
+use crate::page::{Frame, Pager, address, rendered};
 use crate::visible::{self, Piece};
 use form::Field;
 
@@ -91,14 +91,8 @@ pub(crate) async fn page(
 impl Wanted {
     /// The same question about other rows.
     fn address(&self, offset: u64) -> String {
-        let mut query = url::form_urlencoded::Serializer::new(String::new());
-        for (name, value) in [("q", &self.q), ("kind", &self.kind), ("server", &self.server)] {
-            if !value.trim().is_empty() {
-                query.append_pair(name, value.trim());
-            }
-        }
-        query.append_pair("offset", &offset.to_string());
-        format!("/tools?{}", query.finish())
+        let asked = [("q", &*self.q), ("kind", &self.kind), ("server", &self.server)];
+        address("/tools", &asked, offset)
     }
 }
 

@@ -10,6 +10,7 @@ mod credentials;
 mod grants;
 mod history;
 mod house;
+mod past;
 mod policies;
 mod servers;
 mod trust;
@@ -21,10 +22,11 @@ pub use credentials::{CredentialRecord, CredentialService, WaiverRecord};
 pub use grants::{GrantRecord, GrantService};
 pub(crate) use history::short;
 pub use history::{
-    ActivityRecord, ArtifactRecord, Bounds, CallCounts, CallRecord, ErrorCounts, ExportRecord,
-    HistoryService, PermitRecord, SessionRecord, ToolCounts, TrustEvent,
+    ActivityRecord, Bounds, CallCounts, CallRecord, ErrorCounts, HistoryService, PermitRecord, SessionRecord,
+    ToolCounts,
 };
 pub use house::{FootprintRecord, HouseService};
+pub use past::{ArtifactRecord, ExportRecord, TrustEvent};
 pub use policies::{
     ArgumentProblem, DryRunRecord, ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord,
     PolicyService, ValidationRecord, VerdictRow,

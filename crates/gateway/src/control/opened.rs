@@ -3,13 +3,12 @@
 //! What a model saw is no evidence and is not kept. It is made again, by the same gauntlet, from the bytes that are.
 
 use portcullis_audit::Role;
-use portcullis_core::canon::to_jcs;
 use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, screen};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::registry::ToolEntry;
 use serde::Serialize;
-use serde_json::Value;
 
+use super::replay::args_in;
 use super::{Control, ControlError, Piece};
 
 /// The bytes of one call.
@@ -44,7 +43,7 @@ impl Control {
         let world = self.world();
         let tool_id = story.what["tool_id"].as_str().unwrap_or_default();
         let entry = world.registry().tools().iter().find(|entry| entry.tool.id().as_str() == tool_id);
-        let arguments = take(Role::Canonical).and_then(|piece| arguments(&piece.text?));
+        let arguments = take(Role::Canonical).and_then(|piece| args_in(piece.text?.as_bytes()));
         let gauntlet = self.state.lock().await.gauntlet.clone();
         match (entry, arguments) {
             (Some(entry), Some(arguments)) => match shown(&gauntlet, entry, &arguments, raw) {
@@ -55,12 +54,6 @@ impl Control {
         }
         Ok(opened)
     }
-}
-
-/// The arguments in a canonical request.
-fn arguments(document: &str) -> Option<String> {
-    let document: Value = serde_json::from_str(document).ok()?;
-    String::from_utf8(to_jcs(&document["args"]).ok()?).ok()
 }
 
 fn shown(gauntlet: &Gauntlet, entry: &ToolEntry, arguments: &str, raw: String) -> Result<String, String> {

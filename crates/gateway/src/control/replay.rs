@@ -273,8 +273,13 @@ fn open(log: &AuditLog, record: &Record, role: Role) -> Result<Option<Vec<u8>>, 
 /// The canonical arguments of a recorded call.
 fn arguments(log: &AuditLog, call: &Recorded) -> Result<Option<String>, AuditError> {
     let Some(document) = open(log, &call.intent, Role::Canonical)? else { return Ok(None) };
-    let value: Value = serde_json::from_slice(&document).unwrap_or_default();
-    Ok(to_jcs(&value["args"]).ok().and_then(|args| String::from_utf8(args).ok()))
+    Ok(args_in(&document))
+}
+
+/// The arguments in a canonical request document.
+pub(super) fn args_in(document: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(document).ok()?;
+    String::from_utf8(to_jcs(&value["args"]).ok()?).ok()
 }
 
 fn tool_of<'r>(registry: &'r Registry, record: &Record) -> Option<&'r ToolEntry> {
