@@ -8,7 +8,7 @@ use super::browser::Browser;
 use super::client::Client;
 use super::{PASSPHRASE, with_spy};
 use crate::agent::Agent;
-use crate::support::{eventually, exchange};
+use crate::support::{Operator, eventually, exchange};
 
 /// Something to apply.
 const OPEN: &str =
@@ -249,7 +249,10 @@ fn the_attacks_of_the_corpus_are_text_on_every_page() {
     browser.wait(".beside");
     inert(&mut browser, "the evidence");
     spy.control(&json!({"description": {"echo": hostile}, "list_changed": true}));
-    daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    // It announces the change with its next frame, and may be halted before or after it answers.
+    let operator = Operator::on_duty(&home);
+    daemon.call("spy__echo", &json!({"text": "x"})).unwrap();
+    drop(operator);
     eventually("the change", || {
         browser.goto("/servers/spy");
         (browser.count("#drift") == 1).then_some(())
