@@ -90,8 +90,6 @@ struct Waiting {
     wanted: bool,
     /// What went wrong before anything reached the committer.
     failure: Option<AuditError>,
-    /// The same for who asks, from then on until the state says so.
-    failing: Option<AuditBlocked>,
     /// How calls ended that the log could not be told of in time.
     owed: Vec<Event>,
 }
@@ -216,11 +214,7 @@ impl Queue {
 
     /// Lets the committer know of a failure that it could not see itself.
     pub(crate) fn fail(&self, error: AuditError) {
-        let mut waiting = self.lock();
-        // Whoever is told of it now must not find the log well afterwards (AUD-3): the committer takes its time.
-        waiting.failing.get_or_insert_with(|| AuditBlocked::new(error.to_string()));
-        waiting.failure.get_or_insert(error);
-        drop(waiting);
+        self.lock().failure.get_or_insert(error);
         self.work.notify_all();
     }
 
@@ -260,7 +254,7 @@ impl Queue {
         let mut waiting = self.lock();
         (waiting.records, waiting.bytes) = (first.records(), first.bytes());
         waiting.parcels = vec![first];
-        (waiting.failure, waiting.failing) = (None, None);
+        waiting.failure = None;
         waiting.state = State::Open;
     }
 
@@ -289,7 +283,6 @@ impl Queue {
     fn refuse(&self, state: State, blocked: &AuditBlocked) {
         let mut waiting = self.lock();
         waiting.state = state;
-        waiting.failing = None;
         let refused = std::mem::take(&mut waiting.parcels);
         (waiting.records, waiting.bytes) = (0, 0);
         drop(waiting);
@@ -301,9 +294,8 @@ impl Queue {
 
     /// Why nothing is taken, if so.
     pub(crate) fn blocked(&self) -> Option<AuditBlocked> {
-        let waiting = self.lock();
-        match &waiting.state {
-            State::Open | State::Closing => waiting.failing.clone(),
+        match &self.lock().state {
+            State::Open | State::Closing => None,
             State::Ending(blocked) | State::Blocked(blocked) => Some(blocked.clone()),
         }
     }

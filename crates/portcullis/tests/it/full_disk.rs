@@ -80,7 +80,9 @@ fn a_full_disk_blocks_a_call_before_anything_is_sent() {
     // Agents are told that, not where; the operator is told the cause.
     assert!(!response.to_string().contains("os error"), "{response}");
     assert_eq!(spy.calls(), 0);
-    assert_eq!(health(&daemon), (503, json!({"status": "blocked", "reason": "audit_persistence"})));
+    // The committer looks at the disk once more before it says so.
+    let blocked = (503, json!({"status": "blocked", "reason": "audit_persistence"}));
+    eventually("the block", || (health(&daemon) == blocked).then_some(()));
     assert_eq!(code(&daemon.call("spy__echo", &json!({"text": "nor this"})).unwrap()), -31010);
     let (exit, error) = home.fails(&["audit", "unblock", "--reason", "too early"]);
     assert!(exit != 0 && error["message"].as_str().unwrap().contains("os error 28"), "{error}");
