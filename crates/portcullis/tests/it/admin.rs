@@ -453,6 +453,7 @@ fn the_log_tells_what_happened_to_a_call() {
 
 #[test]
 fn roles_client_settings_credentials_and_replays_are_told() {
+    // ADM-71, AUD-74; SBX-71: a waiver lasts for 90 days at most.
     let (home, _spy) = guarded_spy("");
     let daemon = home.serve();
     daemon.approved_call(&home, "spy__echo", &json!({"text": "again"})).unwrap();

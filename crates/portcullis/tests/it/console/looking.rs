@@ -9,6 +9,7 @@ use crate::support::eventually;
 
 #[test]
 fn tools_are_found_as_agents_find_them_and_a_call_is_rehearsed() {
+    // ADM-4: a rehearsal sends nothing.
     let (home, spy, daemon) = with_spy("200ms", "", "");
     let mut browser = Browser::at(&daemon);
     browser.goto("/tools");
@@ -48,6 +49,7 @@ fn tools_are_found_as_agents_find_them_and_a_call_is_rehearsed() {
 
 #[test]
 fn what_clients_read_first_is_shown_with_what_it_costs() {
+    // SURF-50
     let (_home, _spy, daemon) = with_spy("200ms", "", "");
     let mut browser = Browser::at(&daemon);
     browser.goto("/surface");
@@ -68,6 +70,7 @@ fn what_clients_read_first_is_shown_with_what_it_costs() {
 
 #[test]
 fn rules_are_tried_before_they_are_in_force() {
+    // GOV-801
     let (home, _spy, daemon) = with_spy("20s", "", "");
     daemon.approved_call(&home, "spy__echo", &json!({"text": "asked about"})).unwrap();
     let mut browser = Browser::at(&daemon);
