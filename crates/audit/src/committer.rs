@@ -13,6 +13,7 @@ use std::time::Duration;
 use portcullis_core::{Actor, Clock, EventId, LogId, Sha256Digest, Timestamp, failpoint};
 use serde_json::{Value, json};
 
+use crate::context::Context;
 use crate::error::{AtPath as _, AuditBlocked, AuditError};
 use crate::event::{Event, Trail};
 use crate::event_name::EventName;
@@ -328,9 +329,7 @@ impl Committer {
     /// AUD-3, AUD-26, AUD-64: nobody who waits, and nobody who comes later, is told that anything is durable. If the
     /// disk is merely full, how calls under way ended is still written, into what was kept back for that (AUD-63).
     fn give_up(mut self, error: &AuditError, waiting: impl Iterator<Item = Parcel>) {
-        let blocked = AuditBlocked::new(format!(
-            "{error}; the gateway takes no more calls: remove the cause, then run `portcullis audit unblock`"
-        ));
+        let blocked = AuditBlocked::by(error);
         tracing::error!(code = "MP-FH-010", "{blocked}");
         let waiting: Vec<Parcel> = waiting.collect();
         let withheld = waiting.iter().filter(|parcel| !matches!(parcel.waiter, Waiter::Nobody)).count();
@@ -459,13 +458,7 @@ fn turn_len(parcels: &[Parcel]) -> usize {
 pub(crate) struct NoEvidence;
 
 impl crate::event::Sealer for NoEvidence {
-    fn seal(
-        &mut self,
-        _: Role,
-        _: RetentionClass,
-        _: Option<portcullis_core::ProposalId>,
-        _: &[u8],
-    ) -> Result<EvidenceRef, String> {
+    fn seal(&mut self, _: Role, _: RetentionClass, _: &Context, _: &[u8]) -> Result<EvidenceRef, String> {
         Err("the committer has no evidence of its own".into())
     }
 }

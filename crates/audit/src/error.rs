@@ -19,6 +19,13 @@ impl AuditBlocked {
         Self { reason: reason.into() }
     }
 
+    /// What everybody is told after `error`: nothing more until an operator has seen to it.
+    pub(crate) fn by(error: &AuditError) -> Self {
+        Self::new(format!(
+            "{error}; the gateway takes no more calls: remove the cause, then run `portcullis audit unblock`"
+        ))
+    }
+
     /// The governed failure mode behind this error.
     pub fn fault(&self) -> Fault {
         Fault::Audit
@@ -159,6 +166,14 @@ pub enum AuditError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// The key in the kernel's keyring cannot be used.
+    #[error("key '{name}' of the kernel's keyring: {problem}")]
+    Keyring {
+        /// The key's name.
+        name: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
     /// The log could not take its own first records.
     #[error(transparent)]
     Blocked(#[from] AuditBlocked),
@@ -204,7 +219,9 @@ impl AuditError {
             AuditError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
                 ErrorCode::OperatorAuth
             }
-            AuditError::Held { .. } | AuditError::Io { .. } => ErrorCode::ControlUnavailable,
+            AuditError::Held { .. } | AuditError::Io { .. } | AuditError::Keyring { .. } => {
+                ErrorCode::ControlUnavailable
+            }
             AuditError::Permissions { .. } | AuditError::Layout { .. } | AuditError::Options { .. } => {
                 ErrorCode::Validation
             }

@@ -12,11 +12,11 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `event`, `event_name`, `canonical`, `record` | an event on its way in, its bytes, and a record read back |
-//! | `log` | [`AuditLog`]: opening, appending, committing, evidence |
-//! | `queue`, `committer` | group commit: many callers, one thread, one sync |
+//! | `log`, `options`, `opening`, `health` | [`AuditLog`]: how it is kept, opened, asked and unblocked |
+//! | `packing`, `queue`, `committer` | group commit: many callers, one thread, one sync |
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
-//! | `evidence`, `seal`, `keys`, `pack`, `retention` | evidence: its words, sealing it, the keys, the files it lies in, forgetting it |
-//! | `tree`, `tile`, `note`, `signer`, `publisher`, `sinks`, `witness`, `rotation`, `proof`, `export` | the Merkle tree, its files, and signed checkpoints |
+//! | `evidence`, `seal`, `keys`, `kek`, `pack`, `retention` | evidence: its words, sealing it, the keys and their key, the files it lies in, forgetting it |
+//! | `tree`, `tile`, `note`, `signer`, `publisher`, `sinks`, `witness`, `rotation`, `proof`, `export`, `disclosure`, `age` | the Merkle tree, its files, signed checkpoints, and what others get of it |
 //! | `layout`, `description`, `files`, `reserve` | the folder, its lock, files that are private and really written, and room for a full disk |
 //! | `read`, `merged`, `verify`, `invariants` | for everybody else: reading a log, and checking it and what it says |
 //!
@@ -30,11 +30,13 @@
 //! - Nothing is repaired silently: a cut tail is kept and recorded, and damage elsewhere keeps the log shut.
 //! - One process writes, and only the committer thread in it.
 
+mod age;
 mod canonical;
 mod committer;
 mod context;
 mod cursor;
 mod description;
+mod disclosure;
 mod error;
 mod event;
 mod event_name;
@@ -43,13 +45,18 @@ mod export;
 mod files;
 mod filling;
 mod frame;
+mod health;
 mod invariants;
+mod kek;
 mod keys;
 mod layout;
 mod log;
 mod merged;
 mod note;
+mod opening;
+mod options;
 mod pack;
+mod packing;
 mod proof;
 mod publisher;
 mod queue;
@@ -67,16 +74,20 @@ mod tree;
 mod verify;
 mod witness;
 
+pub use age::{Recipient, RecipientError};
 pub use context::Context;
+pub use disclosure::Disclosed;
 pub use error::{AuditBlocked, AuditError, EvidenceProblem, ProblemKind};
 pub use event::Event;
 pub use event_name::{EventName, UnknownEvent};
 pub use evidence::{EvidenceRef, KeyName, KeyNameError, RetentionClass, Role};
 pub use export::{Exported, export};
+pub use health::{Health, Stats};
 pub use invariants::{Verdict, Violation, check_invariants};
-pub use keys::KekSource;
-pub use log::{AuditLog, DurableRecord, Health, Options, Receipt, Stats};
+pub use kek::KekSource;
+pub use log::{AuditLog, DurableRecord, Receipt};
 pub use note::{Checkpoint, NoteError, NoteKey, NoteSignature, SignedCheckpoint};
+pub use options::Options;
 pub use proof::{Proof, prove, prove_growth};
 pub use read::{Located, Place, located, read, read_at, read_from};
 pub use record::{Record, Reference, ReferenceError};

@@ -72,10 +72,21 @@ enum State {
     Open,
     /// Nothing more is taken; what is there is still committed.
     Closing,
+    /// Something went wrong beside the committer, which has not given up yet: callers are refused already.
+    Failing(AuditBlocked),
     /// The disk is full: only how calls under way ended is still written (AUD-63).
     Ending(AuditBlocked),
     /// Nothing will be committed any more.
     Blocked(AuditBlocked),
+}
+
+impl State {
+    fn blocked(&self) -> Option<&AuditBlocked> {
+        match self {
+            State::Open | State::Closing => None,
+            State::Failing(blocked) | State::Ending(blocked) | State::Blocked(blocked) => Some(blocked),
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -84,6 +95,8 @@ struct Waiting {
     records: usize,
     bytes: usize,
     state: State,
+    /// Whether the log is being closed: then nobody waits for what might still be owed.
+    closed: bool,
     /// Whether the committer sleeps: only then does somebody have to wake it.
     idle: bool,
     /// Whether somebody was sent away for want of room.
@@ -123,7 +136,7 @@ impl Queue {
         match &waiting.state {
             State::Open => {}
             State::Closing => return Err(Refused::Blocked(AuditBlocked::new("the audit log is closed"))),
-            State::Ending(blocked) | State::Blocked(blocked) => {
+            State::Failing(blocked) | State::Ending(blocked) | State::Blocked(blocked) => {
                 return Err(Refused::Blocked(blocked.clone()));
             }
         }
@@ -212,16 +225,32 @@ impl Queue {
         Taken::Parcels
     }
 
-    /// Lets the committer know of a failure that it could not see itself.
+    /// Lets the committer know of a failure that it could not see itself. From now on everybody is refused: whoever
+    /// was told that nothing can be recorded must not see the next caller served.
     pub(crate) fn fail(&self, error: AuditError) {
-        self.lock().failure.get_or_insert(error);
-        self.work.notify_all();
+        let mut waiting = self.lock();
+        if matches!(waiting.state, State::Open) {
+            waiting.state = State::Failing(AuditBlocked::by(&error));
+        }
+        waiting.failure.get_or_insert(error);
+        drop(waiting);
+        self.wake_everybody();
+    }
+
+    /// Why nothing is taken, if so, once the committer has said its last word about it: only then may another one
+    /// take its place.
+    pub(crate) fn given_up(&self) -> Option<AuditBlocked> {
+        let mut waiting = self.lock();
+        while matches!(waiting.state, State::Failing(_)) {
+            waiting = self.work.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        waiting.state.blocked().cloned()
     }
 
     /// Keeps events for when they can be written, if that is not now.
     pub(crate) fn owe(&self, events: &mut Vec<Event>) -> bool {
         let mut waiting = self.lock();
-        let later = matches!(waiting.state, State::Ending(_) | State::Blocked(_));
+        let later = waiting.state.blocked().is_some();
         if later {
             waiting.owed.append(events);
             drop(waiting);
@@ -261,10 +290,12 @@ impl Queue {
     /// Takes nothing more, lets the committer finish.
     pub(crate) fn close(&self) {
         let mut waiting = self.lock();
+        waiting.closed = true;
         match &waiting.state {
             State::Open => waiting.state = State::Closing,
             State::Ending(blocked) => waiting.state = State::Blocked(blocked.clone()),
-            State::Closing | State::Blocked(_) => {}
+            // One that fails ends by that.
+            State::Closing | State::Failing(_) | State::Blocked(_) => {}
         }
         drop(waiting);
         self.wake_everybody();
@@ -282,7 +313,7 @@ impl Queue {
 
     fn refuse(&self, state: State, blocked: &AuditBlocked) {
         let mut waiting = self.lock();
-        waiting.state = state;
+        waiting.state = if waiting.closed { State::Blocked(blocked.clone()) } else { state };
         let refused = std::mem::take(&mut waiting.parcels);
         (waiting.records, waiting.bytes) = (0, 0);
         drop(waiting);
@@ -294,10 +325,7 @@ impl Queue {
 
     /// Why nothing is taken, if so.
     pub(crate) fn blocked(&self) -> Option<AuditBlocked> {
-        match &self.lock().state {
-            State::Open | State::Closing => None,
-            State::Ending(blocked) | State::Blocked(blocked) => Some(blocked.clone()),
-        }
+        self.lock().state.blocked().cloned()
     }
 
     fn wake_everybody(&self) {

@@ -80,11 +80,24 @@ impl Drop for Child {
 fn role() {
     let Ok(role) = std::env::var("AUDIT_TEST_ROLE") else { return };
     let home = std::env::var("AUDIT_TEST_HOME").unwrap();
-    let log = match AuditLog::open(options_in(Path::new(&home))) {
+    let mut options = options_in(Path::new(&home));
+    if role == "hurry" {
+        options.commit_timeout = std::time::Duration::from_millis(200);
+    }
+    let log = match AuditLog::open(options) {
         Ok(log) => log,
         Err(error) => return println!("open failed: {error}"),
     };
     match role.as_str() {
+        // Waits less than the disk takes, and then for what it was not told.
+        "hurry" => {
+            let refused = log.commit_blocking(vec![event(1)]);
+            println!("told: {}", refused.unwrap_err());
+            while log.next_seq() < 2 {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            println!("landed, blocked: {}", log.blocked().is_some());
+        }
         // Commits one event and holds the log until it is killed.
         "hold" => {
             log.commit_blocking(vec![event(1)]).unwrap();

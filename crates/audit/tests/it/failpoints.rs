@@ -148,3 +148,13 @@ fn a_process_killed_around_a_sync_leaves_a_log_that_opens() {
         assert!(home.verify().ok, "{point}");
     }
 }
+
+#[test]
+fn who_waited_long_enough_is_told_so_and_the_record_may_come_later() {
+    // AUD-24
+    let home = Home::new();
+    let mut child = Child::start("hurry", home.path(), "audit.sync=sleep(1500)@2");
+    let told = child.wait_for("told: ");
+    assert!(told.contains("MP-FH-010") && told.contains("may become so later"), "{told}");
+    assert_eq!(child.wait_for("landed"), "landed, blocked: false");
+}

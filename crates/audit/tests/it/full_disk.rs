@@ -174,13 +174,17 @@ fn a_key_that_cannot_be_stored_blocks_the_log_before_anything_is_sealed() {
     // A-7, AUD-3
     let disk = Disk::small(256);
     let log = AuditLog::open(disk.options()).unwrap();
-    let _filler = disk.fill();
+    let filler = disk.fill();
     assert!(log.commit_blocking(vec![evidence(0)]).is_err());
-    while log.blocked().is_none() {
-        std::thread::yield_now();
-    }
+    // From the moment somebody was told.
+    assert!(log.blocked().is_some());
     assert!(blocked_reason(&log).contains("keys.sealed"), "{}", blocked_reason(&log));
     assert!(!disk.names().contains(&EventName::ExecutionResult));
+    // Nor does whoever makes room at once wait for a committer that has not noticed yet.
+    std::fs::remove_file(&filler).unwrap();
+    log.unblock(&Actor::operator("ana"), "made room").unwrap();
+    log.commit_blocking(vec![event(1)]).unwrap();
+    assert!(disk.names().contains(&EventName::AuditUnblocked));
 }
 
 #[test]

@@ -80,9 +80,8 @@ fn a_full_disk_blocks_a_call_before_anything_is_sent() {
     // Agents are told that, not where; the operator is told the cause.
     assert!(!response.to_string().contains("os error"), "{response}");
     assert_eq!(spy.calls(), 0);
-    // The committer looks at the disk once more before it says so.
-    let blocked = (503, json!({"status": "blocked", "reason": "audit_persistence"}));
-    eventually("the block", || (health(&daemon) == blocked).then_some(()));
+    // Whoever was refused finds the gateway blocked: nobody else is served in between.
+    assert_eq!(health(&daemon), (503, json!({"status": "blocked", "reason": "audit_persistence"})));
     assert_eq!(code(&daemon.call("spy__echo", &json!({"text": "nor this"})).unwrap()), -31010);
     let (exit, error) = home.fails(&["audit", "unblock", "--reason", "too early"]);
     assert!(exit != 0 && error["message"].as_str().unwrap().contains("os error 28"), "{error}");
@@ -214,4 +213,20 @@ fn a_log_that_is_gone_or_open_to_others_blocks_with_the_cause_on_standard_error(
     assert!(lines[0].contains("chmod 700") && lines[0].contains(path), "{said}");
     assert!(lines[1].contains("os error 2") && lines[1].contains(path), "{said}");
     home.verify();
+}
+
+#[test]
+fn where_others_rely_on_it_the_log_is_not_kept_in_memory() {
+    // AUD-25
+    for mode in ["ci", "enterprise"] {
+        let disk = Disk::new(&format!("[gateway]\nmode = \"{mode}\"\n[operator]\nauth = [\"uid\"]\n"));
+        let (exit, error) = disk.home.fails(&["mcp", "list"]);
+        let message = error["message"].as_str().unwrap();
+        assert!(exit == 7 && message.contains("tmpfs") && message.contains("audit"), "{error}");
+    }
+    // Elsewhere it is said and allowed.
+    let disk = Disk::new("");
+    let output = disk.home.command().args(["mcp", "list"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("tmpfs") && said.contains("audit"), "{said}");
 }
