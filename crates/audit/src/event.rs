@@ -133,6 +133,11 @@ impl Event {
     pub fn name(&self) -> EventName {
         self.name
     }
+
+    /// What it says, if that could be written as JSON.
+    pub fn data_value(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(self.data.as_ref().ok()?).ok()
+    }
 }
 
 /// Something that seals a plaintext and says how to refer to it.
@@ -141,7 +146,7 @@ pub(crate) trait Sealer {
         &mut self,
         role: Role,
         class: RetentionClass,
-        proposal: Option<ProposalId>,
+        context: &Context,
         plaintext: &[u8],
     ) -> Result<EvidenceRef, String>;
 }
@@ -195,7 +200,7 @@ impl Trail {
         }
         let mut refs = Vec::with_capacity(event.evidence.len());
         for (role, class, plaintext) in &event.evidence {
-            refs.push(sealer.seal(*role, *class, event.context.proposal, plaintext)?);
+            refs.push(sealer.seal(*role, *class, &event.context, plaintext)?);
         }
         let id = EventId::new(now);
         let start = self.bytes.len();
@@ -287,7 +292,7 @@ fn shrink(
     const COST: usize = 256;
     let class = event.evidence.first().map_or(RetentionClass::Standard, |(_, class, _)| *class);
     let mut move_out = |plaintext: &[u8]| -> Result<serde_json::Value, String> {
-        let reference = sealer.seal(Role::Data, class, event.context.proposal, plaintext)?;
+        let reference = sealer.seal(Role::Data, class, &event.context, plaintext)?;
         let pointer = serde_json::json!({ "evidence": reference.object });
         refs.push(reference);
         Ok(pointer)
@@ -334,7 +339,7 @@ mod tests {
             &mut self,
             role: Role,
             _: RetentionClass,
-            _: Option<ProposalId>,
+            _: &Context,
             plaintext: &[u8],
         ) -> Result<EvidenceRef, String> {
             self.0.push((role, plaintext.to_vec()));

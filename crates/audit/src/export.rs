@@ -87,7 +87,7 @@ pub fn export(
     Ok(Exported { log, size, root: signed.checkpoint.root, from, records })
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), AuditError> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), AuditError> {
     if let Some(folder) = path.parent() {
         files::create_dir_all(folder)?;
     }

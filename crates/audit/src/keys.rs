@@ -1,27 +1,29 @@
 //! The keys evidence is sealed with (AUD-42).
 //!
 //! One data key per retention class and UTC day, so that what must be forgotten can be forgotten by losing a
-//! key. Data keys live in `keys.sealed`, each wrapped by the key encryption key (KEK), which comes from a file
-//! of its own, created on first use, and is never written anywhere else.
+//! key. Data keys live in `keys.sealed`, each wrapped by the key encryption key (KEK), which comes from elsewhere
+//! ([`KekSource`]) and is never written beside them.
 //!
 //! A new key is announced in the log (`audit.key_created`, with a check value that pins the key without giving
 //! it away) before the first object that uses it. A crash may come between storing a key and announcing it; a
 //! key therefore becomes *announced* in the file only when the log was closed in order, and a key that never
 //! became it is not used again: the day gets another.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, Tag, XChaCha20Poly1305, XNonce};
 use portcullis_core::digest::{parse_hex, to_hex};
-use portcullis_core::{LogId, Secret, failpoint};
+use portcullis_core::{LogId, Secret, SessionId, failpoint};
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize as _;
 
 use crate::error::{AtPath as _, AuditError};
 use crate::evidence::{Day, KeyName, RetentionClass};
+use crate::kek::KekSource;
 use crate::{files, seal};
 
 /// A data key, ready to seal.
@@ -40,16 +42,6 @@ pub(crate) struct KeyRing {
     state: RwLock<State>,
 }
 
-/// Where the key that wraps the data keys comes from (AUD-42).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KekSource {
-    /// A file of 64 hexadecimal digits, created if it does not exist. Destroying a data key makes a new file, because
-    /// old copies of `keys.sealed` must not open any more.
-    File(PathBuf),
-    /// A program that prints 64 hexadecimal digits. It has to see to it itself that old copies do not open.
-    Command(Vec<String>),
-}
-
 /// Why nothing can be sealed.
 #[derive(Debug)]
 pub(crate) enum NoKey {
@@ -61,8 +53,8 @@ pub(crate) enum NoKey {
 
 struct State {
     kek: XChaCha20Poly1305,
-    /// The keys in use, one per class at most.
-    current: [Option<Arc<DataKey>>; RetentionClass::ALL.len()],
+    /// The keys in use: one per class, or one per class and session of the day.
+    current: HashMap<(RetentionClass, Option<SessionId>), Arc<DataKey>>,
     sealed: SealedKeys,
 }
 
@@ -95,6 +87,9 @@ struct SealedKey {
     /// Kept beyond its time, because an operator said so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     held: bool,
+    /// The session it is for, where each has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    session: Option<SessionId>,
     nonce: String,
     wrapped: String,
 }
@@ -144,6 +139,12 @@ impl KeyRing {
         Ok(true)
     }
 
+    /// Whether keys can be destroyed now: there has to be another key for those that are left.
+    pub(crate) fn can_destroy(&self) -> Result<(), AuditError> {
+        let generation = self.read().sealed.generation;
+        self.source.can_create(generation + 1)
+    }
+
     /// Destroys keys (AUD-43): the others are wrapped anew under a fresh key, and the old one is removed.
     pub(crate) fn destroy(&self, names: &[KeyName]) -> Result<(), AuditError> {
         let mut state = self.write();
@@ -158,7 +159,8 @@ impl KeyRing {
             })?;
             let (nonce, wrapped) = self.wrap(&kek, key.key, &plain);
             plain.zeroize();
-            kept.push(SealedKey { key: key.key, announced: key.announced, held: key.held, nonce, wrapped });
+            let SealedKey { key, announced, held, session, .. } = *key;
+            kept.push(SealedKey { key, announced, held, session, nonce, wrapped });
         }
         let vault = match &state.sealed.vault {
             Some(sealed) => Some(self.wrap_vault(&kek, &self.unwrap_vault(&state.kek, sealed)?)),
@@ -167,39 +169,38 @@ impl KeyRing {
         let sealed = SealedKeys { v: 1, generation, keys: kept, vault };
         store(&self.path, &sealed)?;
         (state.sealed, state.kek) = (sealed, kek);
-        for current in &mut state.current {
-            if current.as_ref().is_some_and(|key| names.contains(&key.name)) {
-                *current = None;
-            }
-        }
+        state.current.retain(|_, key| !names.contains(&key.name));
         self.source.forget_before(generation);
         Ok(())
     }
 
-    /// The key for `class` on `day`. If there is none yet it is made and stored, then handed to `announce`,
-    /// and only after that can anybody seal with it.
+    /// The key for `class` on `day`, or on that day for a session alone. If there is none yet it is made and stored,
+    /// then handed to `announce`, and only after that can anybody seal with it.
     pub(crate) fn current(
         &self,
         class: RetentionClass,
         day: Day,
+        session: Option<SessionId>,
         announce: impl FnOnce(&DataKey) -> Result<(), String>,
     ) -> Result<Arc<DataKey>, NoKey> {
         let fits = |key: &&Arc<DataKey>| key.name.day == day;
-        if let Some(key) = self.read().current[class as usize].as_ref().filter(fits) {
+        if let Some(key) = self.read().current.get(&(class, session)).filter(fits) {
             return Ok(key.clone());
         }
         let mut state = self.write();
-        if let Some(key) = state.current[class as usize].as_ref().filter(fits) {
+        if let Some(key) = state.current.get(&(class, session)).filter(fits) {
             return Ok(key.clone());
         }
         let of_the_day = |key: &&SealedKey| key.key.class == class && key.key.day == day;
-        let stored = state.sealed.keys.iter().rfind(|key| of_the_day(key) && key.announced);
+        let mut of_the_session =
+            state.sealed.keys.iter().filter(|key| of_the_day(key) && key.session == session);
+        let stored = of_the_session.rfind(|key| key.announced);
         let key = match stored.and_then(|stored| self.unwrap(&state, stored)) {
             Some(key) => key,
             None => {
                 let number = state.sealed.keys.iter().filter(of_the_day).map(|key| key.key.number).max();
                 let name = KeyName { class, day, number: number.unwrap_or(0) + 1 };
-                let (key, sealed) = self.create(&state.kek, name);
+                let (key, sealed) = self.create(&state.kek, name, session);
                 state.sealed.keys.push(sealed);
                 if let Err(error) = store(&self.path, &state.sealed) {
                     state.sealed.keys.pop();
@@ -210,7 +211,9 @@ impl KeyRing {
             }
         };
         let key = Arc::new(key);
-        state.current[class as usize] = Some(key.clone());
+        // Sessions come and go; those of another day do not come back with that day's key.
+        state.current.retain(|_, known| known.name.day == day || known.name.class != class);
+        state.current.insert((class, session), key.clone());
         Ok(key)
     }
 
@@ -218,6 +221,17 @@ impl KeyRing {
     pub(crate) fn named(&self, name: KeyName) -> Option<DataKey> {
         let state = self.read();
         self.unwrap(&state, state.sealed.keys.iter().find(|key| key.key == name)?)
+    }
+
+    /// What opens the one object with this nonce, and no other: the key that XChaCha20 derives for it.
+    pub(crate) fn key_of_object(&self, name: KeyName, nonce: &[u8; 24]) -> Option<Secret<[u8; 32]>> {
+        let state = self.read();
+        let sealed = state.sealed.keys.iter().find(|key| key.key == name)?;
+        let mut key = self.unwrap_plain(&state.kek, sealed)?;
+        let first: [u8; 16] = *nonce.first_chunk()?;
+        let derived = chacha20::hchacha::<chacha20::R20>(&key.into(), &first.into());
+        key.zeroize();
+        Some(Secret::new(derived.into()))
     }
 
     /// The key of the credential vault (SBX-55), made at the first call.
@@ -258,7 +272,7 @@ impl KeyRing {
     /// Remembers that every key is announced durably. Called when the log closes in order.
     pub(crate) fn mark_announced(&self) -> Result<(), AuditError> {
         let mut state = self.write();
-        let current: Vec<KeyName> = state.current.iter().flatten().map(|key| key.name).collect();
+        let current: Vec<KeyName> = state.current.values().map(|key| key.name).collect();
         let mut changed = false;
         for key in state.sealed.keys.iter_mut().filter(|key| current.contains(&key.key)) {
             changed |= !std::mem::replace(&mut key.announced, true);
@@ -274,10 +288,15 @@ impl KeyRing {
         self.state.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    fn create(&self, kek: &XChaCha20Poly1305, name: KeyName) -> (DataKey, SealedKey) {
+    fn create(
+        &self,
+        kek: &XChaCha20Poly1305,
+        name: KeyName,
+        session: Option<SessionId>,
+    ) -> (DataKey, SealedKey) {
         let key = Secret::random_key();
         let (nonce, wrapped) = self.wrap(kek, name, key.expose());
-        let sealed = SealedKey { key: name, announced: false, held: false, nonce, wrapped };
+        let sealed = SealedKey { key: name, announced: false, held: false, session, nonce, wrapped };
         (self.ready(name, key.expose()), sealed)
     }
 
@@ -333,85 +352,6 @@ fn store(path: &Path, sealed: &SealedKeys) -> Result<(), AuditError> {
     files::replace(path, &text)
 }
 
-impl KekSource {
-    /// The file of a generation: the first has the configured name.
-    fn file(path: &Path, generation: u64) -> PathBuf {
-        if generation <= 1 { path.into() } else { path.with_added_extension(generation.to_string()) }
-    }
-
-    fn read(&self, generation: u64) -> Result<Secret<[u8; 32]>, AuditError> {
-        match self {
-            KekSource::File(path) => {
-                let path = Self::file(path, generation);
-                if generation <= 1 { read_or_create_kek(&path) } else { read_kek(&path) }
-            }
-            KekSource::Command(command) => {
-                let program = Path::new(command.first().map_or("", String::as_str));
-                let output = std::process::Command::new(program)
-                    .args(command.iter().skip(1))
-                    .stdin(std::process::Stdio::null())
-                    .output()
-                    .at(program)?;
-                let mut text = String::from_utf8(output.stdout).unwrap_or_default();
-                let key = parse_hex(text.trim_end()).filter(|_| output.status.success());
-                text.zeroize();
-                let problem = "did not print a key of 64 hexadecimal digits";
-                key.map(Secret::new).ok_or_else(|| AuditError::Keys { path: program.into(), problem })
-            }
-        }
-    }
-
-    /// A fresh key for the next generation.
-    fn create(&self, generation: u64) -> Result<Secret<[u8; 32]>, AuditError> {
-        match self {
-            KekSource::File(path) => {
-                let path = Self::file(path, generation);
-                // One that a crash left was never used.
-                let _ = std::fs::remove_file(&path);
-                read_or_create_kek(&path)
-            }
-            KekSource::Command(_) => self.read(generation),
-        }
-    }
-
-    /// Removes the files of the generation before this one.
-    fn forget_before(&self, generation: u64) {
-        if let KekSource::File(path) = self
-            && generation > 1
-        {
-            let old = Self::file(path, generation - 1);
-            let _ = std::fs::remove_file(&old);
-            let _ = old.parent().map(files::sync_dir);
-        }
-    }
-}
-
-/// The KEK file holds 64 hexadecimal digits; it is created with fresh ones if it does not exist.
-fn read_or_create_kek(path: &Path) -> Result<Secret<[u8; 32]>, AuditError> {
-    if path.exists() {
-        return read_kek(path);
-    }
-    if let Some(parent) = path.parent() {
-        files::create_dir_all(parent)?;
-    }
-    let key = Secret::random_key();
-    let mut text = to_hex(key.expose());
-    let created = files::replace(path, text.as_bytes());
-    text.zeroize();
-    created.map(|()| key)
-}
-
-fn read_kek(path: &Path) -> Result<Secret<[u8; 32]>, AuditError> {
-    files::check_file(path)?;
-    let mut text = std::fs::read_to_string(path).at(path)?;
-    let key = parse_hex(text.trim_end());
-    text.zeroize();
-    key.map(Secret::new).ok_or_else(|| AuditError::Keys {
-        path: path.into(),
-        problem: "is not a key of 64 hexadecimal digits",
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -425,7 +365,7 @@ mod tests {
 
     fn today(ring: &KeyRing, class: RetentionClass) -> (String, bool) {
         let mut announced = false;
-        let key = ring.current(class, Day::of(NOW), |_| {
+        let key = ring.current(class, Day::of(NOW), None, |_| {
             announced = true;
             Ok(())
         });
@@ -441,7 +381,7 @@ mod tests {
         assert_eq!(today(&ring, RetentionClass::Standard), ("std-20270115-1".into(), false));
         assert_eq!(today(&ring, RetentionClass::Sensitive), ("sens-20270115-1".into(), true));
         let next_day = Day::of(NOW.after(std::time::Duration::from_secs(86_400)));
-        let key = ring.current(RetentionClass::Standard, next_day, |_| Ok(())).unwrap();
+        let key = ring.current(RetentionClass::Standard, next_day, None, |_| Ok(())).unwrap();
         assert_eq!(key.name.to_string(), "std-20270116-1");
     }
 
@@ -452,7 +392,7 @@ mod tests {
         let first = ring(dir.path(), log).unwrap();
         let key = first.vault_key().unwrap();
         assert!(first.vault_key().unwrap() == key);
-        let doomed = first.current(RetentionClass::Standard, Day::of(NOW), |_| Ok(())).unwrap().name;
+        let doomed = first.current(RetentionClass::Standard, Day::of(NOW), None, |_| Ok(())).unwrap().name;
         first.destroy(&[doomed]).unwrap();
         assert!(first.vault_key().unwrap() == key);
         drop(first);
@@ -465,7 +405,8 @@ mod tests {
     fn a_key_survives_a_restart_only_if_its_announcement_did() {
         let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
         let first = ring(dir.path(), log).unwrap();
-        let check = first.current(RetentionClass::Hold, Day::of(NOW), |_| Ok(())).unwrap().check.clone();
+        let check =
+            first.current(RetentionClass::Hold, Day::of(NOW), None, |_| Ok(())).unwrap().check.clone();
         drop(first);
         let second = ring(dir.path(), log).unwrap();
         assert_eq!(today(&second, RetentionClass::Hold), ("hold-20270115-2".into(), true));
@@ -530,5 +471,91 @@ mod tests {
             Err(AuditError::Keys { .. })
         ));
         assert!(matches!(KeyRing::open(log, path, &source("nothing")), Err(AuditError::Keys { .. })));
+    }
+
+    #[test]
+    fn sessions_can_have_keys_of_their_own() {
+        // AUD-42
+        let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
+        let first = ring(dir.path(), log).unwrap();
+        let (one, two) = (SessionId::new(NOW), SessionId::from_bytes([9; 16]));
+        let of = |ring: &KeyRing, session| {
+            ring.current(RetentionClass::Standard, Day::of(NOW), session, |_| Ok(()))
+                .unwrap()
+                .name
+                .to_string()
+        };
+        assert_eq!(of(&first, Some(one)), "std-20270115-1");
+        assert_eq!(of(&first, Some(two)), "std-20270115-2");
+        assert_eq!(of(&first, None), "std-20270115-3");
+        assert_eq!(of(&first, Some(one)), "std-20270115-1");
+        first.mark_announced().unwrap();
+        drop(first);
+        let second = ring(dir.path(), log).unwrap();
+        assert_eq!(
+            (of(&second, Some(two)), of(&second, Some(one))),
+            ("std-20270115-2".into(), "std-20270115-1".into())
+        );
+        second.destroy(&["std-20270115-1".parse().unwrap()]).unwrap();
+        assert_eq!(of(&second, Some(two)), "std-20270115-2", "what is left stays as it was");
+        assert_eq!(of(&second, Some(one)), "std-20270115-4");
+    }
+
+    #[test]
+    fn a_program_is_told_which_generation_is_wanted() {
+        // AUD-42, AUD-43
+        let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
+        let script = "printf '%064d' $PORTCULLIS_KEK_GENERATION";
+        let source = KekSource::Command(vec!["/bin/sh".into(), "-c".into(), script.into()]);
+        let path = dir.path().join("keys.sealed");
+        let ring = KeyRing::open(log, path.clone(), &source).unwrap();
+        let (old, _) = today(&ring, RetentionClass::Standard);
+        let (kept, _) = today(&ring, RetentionClass::Hold);
+        let copy = std::fs::read(&path).unwrap();
+        ring.destroy(&[old.parse().unwrap()]).unwrap();
+        drop(ring);
+        let ring = KeyRing::open(log, path.clone(), &source).unwrap();
+        assert!(ring.named(kept.parse().unwrap()).is_some() && ring.named(old.parse().unwrap()).is_none());
+        drop(ring);
+        // A copy opens only for who still has the first key.
+        let text = String::from_utf8(copy).unwrap().replace("\"generation\":1", "\"generation\":2");
+        std::fs::write(&path, text).unwrap();
+        assert!(matches!(KeyRing::open(log, path, &source), Err(AuditError::Keys { .. })));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_key_in_the_kernel_s_keyring_is_used_and_only_the_operator_replaces_it() {
+        // AUD-42, AUD-43
+        use linux_keyutils::{KeyRing as Kernel, KeyRingIdentifier};
+        let (dir, log) = (tempfile::tempdir().unwrap(), LogId::new(NOW));
+        let kernel =
+            Kernel::from_special_id(KeyRingIdentifier::User, true).expect("THIS TEST NEEDS a keyring");
+        let name = format!("portcullis-test-{}", to_hex(Secret::random_key().expose()));
+        let next = format!("{name}.2");
+        let path = dir.path().join("keys.sealed");
+        let open = || KeyRing::open(log, path.clone(), &KekSource::Keyring(name.clone()));
+        let Err(missing) = open() else { panic!("there is no key yet") };
+        let said = missing.to_string();
+        assert!(said.contains(&format!("keyctl padd user {name} @u")) && said.contains("reboot"), "{said}");
+
+        kernel.add_key(&name, to_hex(Secret::random_key().expose()).as_bytes()).unwrap();
+        let ring = open().unwrap();
+        let (old, _) = today(&ring, RetentionClass::Standard);
+        let (kept, _) = today(&ring, RetentionClass::Hold);
+        // Without a fresh key nothing is forgotten: one of our own would be gone with the next reboot.
+        assert!(ring.can_destroy().unwrap_err().to_string().contains(&next));
+        assert!(ring.destroy(&[old.parse().unwrap()]).is_err());
+        assert!(ring.named(old.parse().unwrap()).is_some());
+        kernel.add_key(&next, Secret::random_key().expose()).unwrap();
+        ring.can_destroy().unwrap();
+        ring.destroy(&[old.parse().unwrap()]).unwrap();
+        drop(ring);
+        assert!(kernel.search(&name).is_err(), "the old key is gone from the kernel");
+        let ring = open().unwrap();
+        assert!(ring.named(kept.parse().unwrap()).is_some() && ring.named(old.parse().unwrap()).is_none());
+        kernel.search(&next).unwrap().invalidate().unwrap();
+        drop(ring);
+        assert!(open().is_err(), "as after a reboot");
     }
 }

@@ -199,8 +199,11 @@ pub(crate) fn find(layout: &Layout, wanted: &EvidenceRef) -> Result<Option<Vec<u
     Ok(None)
 }
 
-/// The addresses of all objects in the packs of a class; an object whose bytes are damaged has none.
-pub(crate) fn addresses(dir: &Path, mut each: impl FnMut(Sha256Digest)) -> Result<(), AuditError> {
+/// Every object in the packs of a class, with its address; one whose bytes are damaged has an address nothing names.
+pub(crate) fn objects(
+    dir: &Path,
+    mut each: impl FnMut(Sha256Digest, &[u8]) -> Result<(), AuditError>,
+) -> Result<(), AuditError> {
     for entry in std::fs::read_dir(dir).at(dir)? {
         let path = entry.at(dir)?.path();
         if path.extension().is_none_or(|extension| extension != "pack") {
@@ -210,7 +213,7 @@ pub(crate) fn addresses(dir: &Path, mut each: impl FnMut(Sha256Digest)) -> Resul
         let len = file.metadata().at(&path)?.len();
         let mut objects = Objects::new(file, len);
         while let Some(object) = objects.next().at(&path)? {
-            each(seal::address(object));
+            each(seal::address(object), object)?;
         }
     }
     Ok(())

@@ -103,6 +103,8 @@ impl AuditLog {
         if over.is_empty() {
             return Ok(over);
         }
+        // Asked first: what is begun is gone through with, at the next start if need be.
+        self.ring().can_destroy()?;
         let begun = Begun { keys: over.clone(), actor: actor.clone() };
         let note =
             serde_json::to_vec(&begun).map_err(std::io::Error::other).at(&self.layout().destruction())?;

@@ -136,6 +136,11 @@ pub(crate) fn address(object: &[u8]) -> Sha256Digest {
     Sha256Digest::of(&object[OBJECT_HEAD + 1..])
 }
 
+/// The nonce of a whole object.
+pub(crate) fn nonce(object: &[u8]) -> Option<&[u8; NONCE]> {
+    object.get(OBJECT_HEAD + 1..)?.first_chunk()
+}
+
 /// What an object's head says about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ObjectHead {

@@ -894,6 +894,15 @@ pub(crate) struct ExportArgs {
     /// The last record [default: the newest]
     #[arg(long, value_name = "SEQ")]
     pub(crate) to: Option<u64>,
+    /// With the exact bytes that were sent and received, which only the recipient can open
+    #[arg(long, requires_all = ["out", "recipient", "reason"])]
+    pub(crate) with_evidence: bool,
+    /// Who can open the evidence: the public key of an age identity, age1…
+    #[arg(long, value_name = "KEY", requires = "with_evidence")]
+    pub(crate) recipient: Option<String>,
+    /// Why the evidence is given out, for the record
+    #[arg(long, requires = "with_evidence")]
+    pub(crate) reason: Option<String>,
 }
 
 #[derive(Debug, Args)]

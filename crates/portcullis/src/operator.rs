@@ -13,7 +13,7 @@ use portcullis_admin::{Actor, Class, Envelope, Invoker, Registry};
 use portcullis_catalog::Kind;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_gateway::control::{
-    Activation, Claimant, Drafting, Reacceptance, Registration, Target, told_to_stop,
+    Activation, Claimant, Disclosure, Drafting, Reacceptance, Registration, Target, told_to_stop,
 };
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
@@ -38,66 +38,205 @@ const MAX_REQUEST: u64 = 20 << 20;
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(crate) enum Request {
-    McpAdd { registration: Box<Registration> },
-    McpDraft { drafting: Box<Drafting> },
+    McpAdd {
+        registration: Box<Registration>,
+    },
+    McpDraft {
+        drafting: Box<Drafting>,
+    },
     McpList,
-    McpShow { name: String },
-    McpTest { name: String },
-    McpRemove { name: String, reason: String },
-    McpUpdate { registration: Box<Registration> },
-    McpAccept { accept: Reacceptance },
-    McpHalt { name: String, reason: String },
-    McpResume { name: String, reason: String },
-    ApproveList { status: Option<State> },
-    ApproveShow { id: String },
-    ApproveGrant { id: String, scope: Scope, reason: String },
-    ApproveDeny { id: String, reason: String },
-    TrustList { server: Option<String>, state: Option<String> },
-    TrustShow { id: String },
-    TrustGrant { id: String, reason: String },
-    TrustRevoke { id: String, reason: String },
+    McpShow {
+        name: String,
+    },
+    McpTest {
+        name: String,
+    },
+    McpRemove {
+        name: String,
+        reason: String,
+    },
+    McpUpdate {
+        registration: Box<Registration>,
+    },
+    McpAccept {
+        accept: Reacceptance,
+    },
+    McpHalt {
+        name: String,
+        reason: String,
+    },
+    McpResume {
+        name: String,
+        reason: String,
+    },
+    ApproveList {
+        status: Option<State>,
+    },
+    ApproveShow {
+        id: String,
+    },
+    ApproveGrant {
+        id: String,
+        scope: Scope,
+        reason: String,
+    },
+    ApproveDeny {
+        id: String,
+        reason: String,
+    },
+    TrustList {
+        server: Option<String>,
+        state: Option<String>,
+    },
+    TrustShow {
+        id: String,
+    },
+    TrustGrant {
+        id: String,
+        reason: String,
+    },
+    TrustRevoke {
+        id: String,
+        reason: String,
+    },
     TrustVerify,
-    CatalogBrowse { query: Option<String>, path: Option<String>, top_k: Option<usize>, kind: String },
+    CatalogBrowse {
+        query: Option<String>,
+        path: Option<String>,
+        top_k: Option<usize>,
+        kind: String,
+    },
     CatalogFindings,
     CatalogRefresh,
-    CatalogSnapshot { server: Option<String>, live: bool },
-    PolicyShow { version: Option<u64> },
-    SurfaceParts { mode: Option<portcullis_gateway::exposure::Mode> },
-    PolicyApply { bundle: Bundle, reason: String },
-    PolicyRollback { version: Option<u64>, reason: String },
-    PolicyExplain { tool: String, args: String, agent: Option<String> },
+    CatalogSnapshot {
+        server: Option<String>,
+        live: bool,
+    },
+    PolicyShow {
+        version: Option<u64>,
+    },
+    SurfaceParts {
+        mode: Option<portcullis_gateway::exposure::Mode>,
+    },
+    PolicyApply {
+        bundle: Bundle,
+        reason: String,
+    },
+    PolicyRollback {
+        version: Option<u64>,
+        reason: String,
+    },
+    PolicyExplain {
+        tool: String,
+        args: String,
+        agent: Option<String>,
+    },
     GrantsList,
-    GrantsRevoke { id: String, reason: String },
-    OperatorEnrol { name: String, passphrase: Passphrase },
+    GrantsRevoke {
+        id: String,
+        reason: String,
+    },
+    OperatorEnrol {
+        name: String,
+        passphrase: Passphrase,
+    },
     OperatorList,
-    OperatorRemove { name: String, reason: String },
-    OperatorTokenCreate { name: String, lifetime: Option<Duration> },
+    OperatorRemove {
+        name: String,
+        reason: String,
+    },
+    OperatorTokenCreate {
+        name: String,
+        lifetime: Option<Duration>,
+    },
     OperatorTokenList,
-    OperatorTokenRevoke { name: String, reason: String },
-    AdminCall { tool: String, args: String },
-    AdminMcp { message: String, passthrough: bool },
-    KeyCreate { agent: String, grants: Vec<String>, lifetime: Option<Duration> },
+    OperatorTokenRevoke {
+        name: String,
+        reason: String,
+    },
+    AdminCall {
+        tool: String,
+        args: String,
+    },
+    AdminMcp {
+        message: String,
+        passthrough: bool,
+    },
+    KeyCreate {
+        agent: String,
+        grants: Vec<String>,
+        lifetime: Option<Duration>,
+    },
     KeyList,
-    SecretSet { name: String, class: String, kind: String, value: Passphrase },
-    SandboxExplain { name: String },
-    SandboxTest { name: String },
-    SandboxWaive { name: String, facility: String, reason: String, lifetime: Duration },
+    SecretSet {
+        name: String,
+        class: String,
+        kind: String,
+        value: Passphrase,
+    },
+    SandboxExplain {
+        name: String,
+    },
+    SandboxTest {
+        name: String,
+    },
+    SandboxWaive {
+        name: String,
+        facility: String,
+        reason: String,
+        lifetime: Duration,
+    },
     SecretList,
-    SecretRotate { name: String, value: Passphrase },
-    SecretRemove { name: String, reason: String },
+    SecretRotate {
+        name: String,
+        value: Passphrase,
+    },
+    SecretRemove {
+        name: String,
+        reason: String,
+    },
     ArtifactList,
-    ArtifactView { handle: String, selector: Value },
-    KeyRevoke { agent: String, reason: String },
-    AuditExport { out: PathBuf, from: u64, to: Option<u64> },
-    AuditEvidence { seqs: Vec<u64>, reason: String },
+    ArtifactView {
+        handle: String,
+        selector: Value,
+    },
+    KeyRevoke {
+        agent: String,
+        reason: String,
+    },
+    AuditExport {
+        out: PathBuf,
+        from: u64,
+        to: Option<u64>,
+        recipient: Option<String>,
+        reason: Option<String>,
+    },
+    AuditEvidence {
+        seqs: Vec<u64>,
+        reason: String,
+    },
     AuditKeys,
     AuditForget,
-    AuditHold { key: String, held: bool, reason: String },
-    AuditCassette { out: PathBuf, session: Option<String> },
-    AuditUnblock { reason: String },
-    AuditRotateSigner { reason: String },
+    AuditHold {
+        key: String,
+        held: bool,
+        reason: String,
+    },
+    AuditCassette {
+        out: PathBuf,
+        session: Option<String>,
+    },
+    AuditUnblock {
+        reason: String,
+    },
+    AuditRotateSigner {
+        reason: String,
+    },
     AuditRebuildIndex,
-    AuditReplay { session: String, policies: Option<Vec<PolicyFile>> },
+    AuditReplay {
+        session: String,
+        policies: Option<Vec<PolicyFile>>,
+    },
 }
 
 impl Request {
@@ -378,8 +517,19 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             let decided = act(desk, operator, "approvals_reject", json!({"approval_id": id}), reason).await?;
             approval_decided(control, id, &decided)?
         }
-        Request::AuditExport { out, from, to } => {
+        Request::AuditExport { out, from, to, recipient: None, .. } => {
             json!(control.export(operator, *from, *to, out.clone()).await?)
+        }
+        Request::AuditExport { out, from, to, recipient: Some(recipient), reason } => {
+            let recipient = recipient.parse().map_err(|error: portcullis_audit::RecipientError| {
+                Failure::field("recipient", error.to_string())
+            })?;
+            let disclosure = Disclosure { recipient, reason: reason.clone().unwrap_or_default() };
+            let (exported, disclosed) =
+                control.export_with_evidence(operator, *from, *to, out.clone(), disclosure).await?;
+            let mut done = json!(exported);
+            done["evidence"] = json!(disclosed);
+            done
         }
         Request::AuditEvidence { seqs, reason } => {
             json!(control.read_evidence(operator, seqs, reason).await?)

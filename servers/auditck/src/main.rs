@@ -3,11 +3,12 @@
 //! Written from `docs/evidence.md` and sharing no code with the gateway: a mistake there should not be one here. It
 //! favours plainness over speed and memory; it reads everything, then judges.
 //!
-//! `auditck DIR... [--vkey KEY] [--checkpoint FILE]...` prints one JSON document and exits 0 if nothing was found, 1 if
+//! `auditck DIR... [--vkey KEY] [--checkpoint FILE]... [--evidence-keys FILE]` prints one JSON document and exits 0 if nothing was found, 1 if
 //! something was, 5 if a folder cannot be read.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 mod chain;
+mod evidence;
 mod log;
 mod note;
 mod rules;
@@ -32,6 +33,9 @@ struct Arguments {
     /// A checkpoint that was kept elsewhere
     #[arg(long)]
     checkpoint: Vec<PathBuf>,
+    /// What `evidence/keys.age` of an export holds, unsealed: every object is opened
+    #[arg(long)]
+    evidence_keys: Option<PathBuf>,
 }
 
 /// One thing that is wrong.
@@ -69,6 +73,11 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
         kept.push(text);
     }
+    let keys = arguments
+        .evidence_keys
+        .as_ref()
+        .map(|path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display())));
+    let keys = keys.transpose()?;
     let (mut reports, mut ok, mut all) = (Vec::new(), true, Vec::new());
     for dir in &arguments.dir {
         let log = log::read(dir)?;
@@ -76,9 +85,11 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         let records = chain::check(&log, &mut found);
         let root = tree::check(&log, &mut found);
         note::check(&log, &records, arguments.vkey.as_deref(), &kept, &mut found);
+        let looked = evidence::check(dir, &log, &records, keys.as_deref(), &mut found)?;
         ok &= found.is_empty();
         reports.push(json!({
             "log": log.id, "size": log.records.len(), "root": root,
+            "evidence": {"intact": looked.intact, "opened": looked.opened, "absent": looked.absent},
             "problems": found.iter().map(Finding::document).collect::<Vec<_>>(),
         }));
         all.extend(records);

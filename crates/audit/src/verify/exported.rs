@@ -1,27 +1,34 @@
 //! Checking an export: the same records, out of bundles instead of segments.
 
+use std::ops::Range;
 use std::path::Path;
 
 use portcullis_core::{Sha256Digest, Timestamp};
 
+use super::objects::Objects;
 use super::promises::Promises;
 use super::{Check, Checks, MAX_PROBLEMS, Problem, Report};
 use crate::error::{AuditError, ProblemKind};
 use crate::export::Export;
-use crate::frame;
 use crate::tile::Tiles;
 use crate::tree::{self, Nodes as _};
+use crate::{disclosure, frame};
 
 /// Verifies the export in `dir`. One of all records is held to its checkpoint as a log is; of one that has only some,
 /// each record must be where the tree says.
 pub(super) fn verify(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
     let export = Export::open(dir)?;
     let whole = export.first == 0;
+    let evidence = dir.join(disclosure::FOLDER);
+    if checks.evidence && !evidence.is_dir() {
+        let problem = "was exported without its evidence; export it with --with-evidence".into();
+        return Err(AuditError::Layout { path: dir.into(), problem });
+    }
+    let mut range = None::<Range<u64>>;
     let mut check = Check {
         promises: Promises::read(dir, checks)?,
         checks: checks.clone(),
-        // An export has the records alone.
-        objects: None,
+        objects: checks.evidence.then(Objects::default),
         log: export.log,
         next_seq: export.first,
         head: whole.then_some(Sha256Digest::ZERO),
@@ -53,6 +60,7 @@ pub(super) fn verify(dir: &Path, checks: &Checks) -> Result<Report, AuditError> 
         // The lines are a copy for people's own tools; it must not tell another story.
         if lines.peek().is_some_and(|line| line.as_ref().is_ok_and(|line| line == record)) {
             lines.next();
+            range = Some(range.as_ref().map_or(seq, |range| range.start)..seq + 1);
         }
         Ok(())
     })?;
@@ -64,6 +72,10 @@ pub(super) fn verify(dir: &Path, checks: &Checks) -> Result<Report, AuditError> 
     let head = check.head.unwrap_or(Sha256Digest::ZERO);
     let (checked, computed) = (check.checked, check.promises.root());
     let mut problems: Vec<Problem> = check.problems;
+    if let Some(objects) = check.objects {
+        problems.extend(objects.finish_export(&evidence, range.unwrap_or_default())?);
+        problems.truncate(MAX_PROBLEMS);
+    }
     let seen = if whole { check.size } else { size };
     problems.extend(check.promises.finish(seen).into_iter().take(MAX_PROBLEMS - problems.len()));
     let root = if whole { computed } else { Some(root) };

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use portcullis_audit::{
-    AuditError, Event, EventName, EvidenceProblem, Exported, KeyName, KeyState, Record, Role,
-    SignedCheckpoint, export, read_from,
+    AuditError, AuditLog, Disclosed, Event, EventName, EvidenceProblem, Exported, KeyName, KeyState,
+    Recipient, Record, Role, SignedCheckpoint, export, read_from,
 };
 use portcullis_core::error::one_line;
 use portcullis_core::{Actor, ErrorCode};
@@ -36,6 +36,15 @@ pub struct Piece {
     pub base64: Option<String>,
 }
 
+/// Somebody for whom the evidence of an export is sealed, and why.
+#[derive(Debug, Clone)]
+pub struct Disclosure {
+    /// Who can open it.
+    pub recipient: Recipient,
+    /// Why, for the record.
+    pub reason: String,
+}
+
 impl Control {
     /// Exports the log, or some of it, for others to check.
     pub async fn export(
@@ -46,12 +55,44 @@ impl Control {
         out: PathBuf,
     ) -> Result<Exported, ControlError> {
         let data = json!({"from": from, "out": one_line(&out.display().to_string()), "to": to});
-        self.commit(operator, vec![Event::new(EventName::AuditExported, &operator.actor()).data(data)])
-            .await?;
+        let event = Event::new(EventName::AuditExported, &operator.actor()).data(data);
+        self.commit(operator, vec![event]).await?;
+        let log = self.log.clone();
+        blocking(move || export_now(&log, from, to, &out)).await
+    }
+
+    /// Exports the log, or some of it, with the evidence, which only the recipient can open. That this evidence is given
+    /// out, to whom and why, is on record first.
+    pub async fn export_with_evidence(
+        &self,
+        operator: &OperatorProof,
+        from: u64,
+        to: Option<u64>,
+        out: PathBuf,
+        disclosure: Disclosure,
+    ) -> Result<(Exported, Disclosed), ControlError> {
+        let Disclosure { recipient, reason } = disclosure;
+        if !portcullis_core::name::has_visible_character(&reason) {
+            return Err(ControlError::field("reason", "giving out evidence needs a reason"));
+        }
+        // The evidence of what is recorded from here on stays: it is not among the objects on record.
+        let before = self.log.next_seq().min(to.map_or(u64::MAX, |to| to.saturating_add(1)));
+        let log = self.log.clone();
+        let objects = blocking(move || log.evidence_of(from, before)).await?;
+        let recipient_text = recipient.to_string();
+        let data = json!({
+            "from": from, "objects": objects.len(), "out": one_line(&out.display().to_string()),
+            "recipient": recipient_text, "to": to,
+        });
+        let exported = Event::new(EventName::AuditExported, &operator.actor()).data(data);
+        let data = json!({"objects": objects, "reason": one_line(&reason), "recipient": recipient_text});
+        let read = Event::new(EventName::AuditEvidenceRead, &operator.actor()).data(data);
+        self.commit(operator, vec![exported, read]).await?;
         let log = self.log.clone();
         blocking(move || {
-            let _: SignedCheckpoint = log.checkpoint()?;
-            export(log.dir(), &log.vkey(), from, to, &out)
+            let exported = export_now(&log, from, to, &out)?;
+            let disclosed = log.disclose(&exported, before, &recipient, &out)?;
+            Ok((exported, disclosed))
         })
         .await
     }
@@ -148,6 +189,12 @@ impl Control {
         let log = self.log.clone();
         blocking(move || log.hold(key, held).map(drop)).await
     }
+}
+
+/// Under a checkpoint over everything there is.
+fn export_now(log: &AuditLog, from: u64, to: Option<u64>, out: &Path) -> Result<Exported, AuditError> {
+    let _: SignedCheckpoint = log.checkpoint()?;
+    export(log.dir(), &log.vkey(), from, to, out)
 }
 
 fn find(dir: &Path, seqs: &[u64]) -> Result<Vec<Record>, AuditError> {

@@ -15,7 +15,9 @@ pub(super) async fn run(context: &Context<'_>, args: &ExportArgs) -> Result<Exit
     if let Some(out) = &args.out {
         let out = absolute("out", out)?;
         done.insert("out".into(), out.display().to_string().into());
-        let exported = context.ask(&Request::AuditExport { out, from: args.from, to: args.to }).await?;
+        let (recipient, reason) = (args.recipient.clone(), args.reason.clone());
+        let request = Request::AuditExport { out, from: args.from, to: args.to, recipient, reason };
+        let exported = context.ask(&request).await?;
         done.extend(exported.as_object().cloned().unwrap_or_default());
     }
     if let Some(cassette) = &args.cassette {
@@ -43,6 +45,12 @@ fn render(done: &Value) -> String {
             done["size"],
         ));
         lines.push(format!("anybody can check them: portcullis audit verify --dir {out}"));
+        if let Some(evidence) = done["evidence"].as_object() {
+            lines.push(format!(
+                "{} objects of evidence; the recipient opens their keys with: age -d -i IDENTITY {out}/evidence/keys.age",
+                evidence["objects"]
+            ));
+        }
     }
     if let Some(cassette) = done["cassette"].as_str() {
         lines.push(format!("{} recorded results in {cassette}", done["entries"]));
