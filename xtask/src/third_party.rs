@@ -75,12 +75,18 @@ fn fingerprint(pins: &Path) -> Outcome<String> {
 }
 
 /// A tool, how to see whether it is there, and the package that has it.
-const TOOLS: [(&str, &[&str], &str); 4] = [
+const TOOLS: [(&str, &[&str], &str); 7] = [
     ("node", &["--version"], "nodejs"),
     ("npm", &["--version"], "npm"),
     ("python3", &["-c", "import venv, ensurepip"], "python3-venv"),
     // What the console's tests look at its pages with.
     ("chromium", &["--version"], "chromium"),
+    // What exported evidence is opened with.
+    ("age", &["--version"], "age"),
+    // What shows the order of system calls.
+    ("strace", &["--version"], "strace"),
+    // What replicas share their state in.
+    ("psql", &["--version"], "postgresql"),
 ];
 
 fn require_tools() -> Outcome {

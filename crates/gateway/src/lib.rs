@@ -51,6 +51,7 @@ mod long_work;
 pub mod projector;
 pub mod recovery;
 pub mod replay;
+pub mod replicas;
 pub mod result;
 mod sealed;
 pub mod shaping;

@@ -45,6 +45,7 @@ use portcullis_governance::session::Session;
 use portcullis_governance::trail::Trail;
 use portcullis_sandbox::doctor;
 use portcullis_sandbox::launch::WAIVABLE;
+use portcullis_store::SharedError;
 use portcullis_upstream::{Beside, Live, UpstreamError, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -55,6 +56,7 @@ use crate::edge::attendant::{Attendant, Shown};
 use crate::gates::Gates;
 use crate::long_work::off_the_async_threads;
 use crate::replay::Replaying;
+use crate::replicas::Replicas;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
 use crate::world::{World, WorldCell};
@@ -72,6 +74,8 @@ pub struct Lifecycle {
     pub(crate) approval_wait: Duration,
     /// Where operators decide in the browser.
     pub(crate) console: Option<String>,
+    /// The others, if there are several replicas.
+    pub(crate) replicas: Option<Arc<Replicas>>,
     /// Calls are answered from here instead of being made, if the operator said so.
     pub(crate) replaying: Option<Replaying>,
     pub(crate) gauntlet: Arc<Gauntlet>,
@@ -230,6 +234,7 @@ impl Lifecycle {
     async fn governed(&self, call: &Call, proposal: &mut Proposal) -> Result<Response, ErrorDocument> {
         let entry = &*proposal.entry.clone();
 
+        self.is_in_touch(entry, proposal)?;
         let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
@@ -267,6 +272,50 @@ impl Lifecycle {
         trail.about(&entry.tool, entry.server.trust_in(entry.tool.id()).as_str());
         trail.note(EventName::ProposalReceived, received);
         Ok(Proposal { id, world, entry, arguments, trail, lineage, log: self.log.id() })
+    }
+
+    /// A replica that cannot reach the others does not know what they halted or took back (AUD-68).
+    fn is_in_touch(&self, entry: &ToolEntry, proposal: &mut Proposal) -> Result<(), ErrorDocument> {
+        let Some(reason) = self.replicas.as_ref().and_then(|replicas| replicas.down()) else { return Ok(()) };
+        tracing::error!(reason, "calls are refused: the shared state cannot be reached");
+        let document = out_of_touch(entry.tool.id().short());
+        let data = json!({"error": document.error.as_str(), "message": document.message, "step": 1});
+        proposal.trail.note(EventName::ProposalRefused, data);
+        Err(document)
+    }
+
+    /// A use of an approval is taken where all replicas take theirs, before the intent is written: what is allowed once
+    /// happens once (AUD-68).
+    async fn take_use(
+        &self,
+        permit: &Permit,
+        entry: &ToolEntry,
+        proposal: &mut Proposal,
+    ) -> Result<(), ErrorDocument> {
+        let (Some(replicas), Some(approval)) = (&self.replicas, permit.approval_id()) else { return Ok(()) };
+        let path = entry.tool.id().short();
+        let document = match replicas.take_use(approval, proposal.id).await {
+            Ok(()) => {
+                if let Some((log, seq)) = replicas.decided_elsewhere(approval) {
+                    proposal.trail.because_of(log, seq);
+                }
+                return Ok(());
+            }
+            Err(SharedError::Spent(_)) => {
+                self.book.end(&[approval], State::Consumed);
+                let message =
+                    "the approval for this call has been used already; call again to ask for another";
+                let document = ErrorDocument::new(ErrorCode::PolicyDenied, path, message);
+                document.with("code", "approval_used").with("approval_id", json!(approval))
+            }
+            Err(error) => {
+                tracing::error!(%error, "no use of an approval can be taken");
+                out_of_touch(path)
+            }
+        };
+        let denied = json!({"check": "approval", "permit_id": permit.id()});
+        proposal.trail.note(EventName::ExecutionDenied, denied);
+        Err(document)
     }
 
     /// Step 2. Strict parsing, what the caller may do, the input schema, argument scopes, one canonical form.
@@ -443,7 +492,10 @@ impl Lifecycle {
                     [(Role::Presented, RetentionClass::Hold, view)],
                 );
                 // Durable first, then visible to operators (AUD-22).
-                proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
+                let receipt = proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
+                if let Some(replicas) = &self.replicas {
+                    replicas.publish(receipt).await;
+                }
                 self.book.enter(*approval, presented.bytes());
                 Ok(id)
             }
@@ -577,6 +629,8 @@ impl Lifecycle {
         // PRO-63: what may be asked is what the declaration lists and this client can do.
         let capabilities = call.attendant.capabilities(&entry.server.declaration);
         let wants = Wants { capabilities, ..call.wants.clone() };
+        self.take_use(&permit, entry, proposal).await?;
+        let takes_a_use = permit.approval_id().is_some();
         let now = Now { registry: &*self.world, session: &call.session, lineage: &proposal.lineage };
         let wire = channel.addressed(&wants);
         let admitted =
@@ -584,6 +638,10 @@ impl Lifecycle {
         match admitted.await {
             Ok(validated) => Ok((validated, channel)),
             Err(Denied::Check(check)) => {
+                // Where the evidence failed instead, the intent may still become durable: the use stays taken.
+                if let Some(replicas) = self.replicas.as_ref().filter(|_| takes_a_use) {
+                    replicas.give_back(proposal.id);
+                }
                 let message = format!("permit check failed: {}", check.as_str());
                 Err(ErrorDocument::fault(Fault::Permit, path, message).with("check", check.as_str()))
             }
@@ -784,6 +842,12 @@ pub(crate) fn blocked(path: &str, reason: &str) -> ErrorDocument {
     tracing::error!(reason, "calls are blocked: evidence cannot be made durable");
     let message = "evidence cannot be made durable, so nothing is done; the operator finds the cause in the gateway's log";
     ErrorDocument::fault(Fault::Audit, path, message)
+}
+
+/// The reason names a database of ours: it is for the operator, not for the agent.
+fn out_of_touch(path: &str) -> ErrorDocument {
+    let message = "this gateway cannot reach the state it shares with others, so nothing is done; the operator finds the cause in its log";
+    ErrorDocument::new(ErrorCode::ControlUnavailable, path, message)
 }
 
 fn gauntlet_refusal(error: &GauntletError, entry: &ToolEntry) -> ErrorDocument {

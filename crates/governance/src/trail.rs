@@ -7,8 +7,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use portcullis_audit::{AuditBlocked, AuditLog, Context, Event, EventName, Receipt, RetentionClass, Role};
-use portcullis_core::{Actor, Lineage, PolicyVersion, ProposalId};
+use portcullis_audit::{
+    AuditBlocked, AuditLog, Context, Event, EventName, Receipt, Reference, RetentionClass, Role,
+};
+use portcullis_core::{Actor, Lineage, LogId, PolicyVersion, ProposalId};
 use serde::Serialize;
 
 use crate::accepted::AcceptedTool;
@@ -58,6 +60,11 @@ impl Trail {
     /// From here on events name the policy in force.
     pub fn under(&mut self, policy: PolicyVersion) {
         Arc::make_mut(&mut self.context).policy = Some(policy);
+    }
+
+    /// From here on events name record `seq` of another log as their cause (AUD-68).
+    pub fn because_of(&mut self, log: LogId, seq: u64) {
+        Arc::make_mut(&mut self.context).refs.push(Reference { log, seq });
     }
 
     /// Notes an event.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use miette::{NamedSource, SourceSpan};
 use portcullis_audit::{KekSource, NoteKey, Retention, SignerSource, Witness};
 use portcullis_console::SessionLife;
+use portcullis_core::Secret;
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
 use portcullis_gateway::control::AuditSettings;
@@ -56,6 +57,7 @@ pub(crate) struct Config {
     pub(crate) operator: OperatorSection,
     pub(crate) permits: PermitsSection,
     pub(crate) audit: AuditSection,
+    pub(crate) state: StateSection,
     pub(crate) gauntlet: GauntletSection,
     pub(crate) redaction: RedactionSection,
     pub(crate) firewall: FirewallSection,
@@ -251,6 +253,42 @@ pub(crate) struct PermitsSection {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+pub(crate) struct StateSection {
+    /// The Postgres that several replicas share their state in: an address without a password, or a file: with one.
+    postgres: Option<String>,
+}
+
+impl StateSection {
+    /// The address, of which nothing is ever shown.
+    fn postgres(&self, file: &Path) -> Result<Option<std::sync::Arc<Secret<String>>>, Failure> {
+        let Some(text) = &self.postgres else { return Ok(None) };
+        let refuse = |message: String| Err(Failure::field("state.postgres", message));
+        let address = match text.strip_prefix("file:") {
+            Some(path) => {
+                let path = beside(file, Path::new(path));
+                match std::fs::read_to_string(&path) {
+                    Ok(address) => address.trim().to_owned(),
+                    Err(error) => return refuse(format!("{}: {error}", path.display())),
+                }
+            }
+            None if Url::parse(text).is_ok_and(|url| url.password().is_some()) => {
+                let message =
+                    "put an address with a password into a file of its own and name that: file:PATH";
+                return refuse(message.into());
+            }
+            None => text.clone(),
+        };
+        if !address.starts_with("postgres://") && !address.starts_with("postgresql://") {
+            return refuse(
+                "state.postgres must be postgres://HOST/DATABASE, or file:PATH with such an address".into(),
+            );
+        }
+        Ok(Some(std::sync::Arc::new(Secret::new(address))))
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct AuditSection {
     /// Size of a log segment, 8 MiB to 1 GiB.
     pub(crate) segment_bytes: Option<u64>,
@@ -262,8 +300,10 @@ pub(crate) struct AuditSection {
     pub(crate) sinks: Vec<String>,
     /// How often at most.
     pub(crate) sink_interval: Option<Span>,
-    /// Where the key of the evidence keys comes from: file:PATH or command:PROGRAM.
+    /// Where the key of the evidence keys comes from: file:PATH, keyring:NAME or command:PROGRAM.
     pub(crate) kek: Option<String>,
+    /// What has evidence keys of its own: each day, or each session of it.
+    pub(crate) key_granularity: KeyGranularity,
     /// Who cosigns checkpoints.
     pub(crate) witness: Vec<WitnessSection>,
     /// Whether calls stop when one of them has not signed for `witness_max_age`.
@@ -276,6 +316,14 @@ pub(crate) struct AuditSection {
     pub(crate) signer: Option<SignerSection>,
     /// How long evidence is kept.
     pub(crate) retention: RetentionSection,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum KeyGranularity {
+    #[default]
+    Day,
+    Session,
 }
 
 #[derive(Debug, Deserialize)]
@@ -328,6 +376,7 @@ impl AuditSection {
             publish: self.publish,
             sinks: self.sinks.iter().map(sink).collect::<Result<_, _>>()?,
             sink_interval: self.sink_interval.map(|span| span.0),
+            key_per_session: self.key_granularity == KeyGranularity::Session,
             retention,
             kek: self.kek.as_deref().map(kek).transpose()?,
             signer: self.signer.as_ref().map(signer).transpose()?,
@@ -361,8 +410,18 @@ fn kek(text: &str) -> Result<KekSource, Failure> {
         Some(("command", command)) if !command.trim().is_empty() => {
             Ok(KekSource::Command(command.split_whitespace().map(ToOwned::to_owned).collect()))
         }
-        _ => Err(Failure::field("audit.kek", "audit.kek must be file:/PATH or command:PROGRAM ARGUMENTS")),
+        Some(("keyring", name)) if is_key_name(name) => Ok(KekSource::Keyring(name.to_owned())),
+        _ => {
+            let message = "audit.kek must be file:/PATH, keyring:NAME or command:PROGRAM ARGUMENTS";
+            Err(Failure::field("audit.kek", message))
+        }
     }
+}
+
+/// A name in the kernel's keyring that needs no quoting anywhere.
+fn is_key_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_:".contains(c);
+    !name.is_empty() && name.len() <= 128 && name.chars().all(plain)
 }
 
 fn signer(section: &SignerSection) -> Result<SignerSource, Failure> {
@@ -560,6 +619,7 @@ impl Config {
             options.segment_bytes = bytes;
         }
         options.audit = self.audit.settings()?;
+        options.postgres = self.state.postgres(file)?;
         options.policy = match &self.policy.dir {
             Some(dir) => read_bundle(self.policy.preset, &beside(file, dir))?,
             None => Bundle::preset(self.policy.preset),

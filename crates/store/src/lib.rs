@@ -11,6 +11,7 @@
 //! | `change` | what an event changes, decided without a database |
 //! | `project` | writing changes, and the position, in one transaction |
 //! | `index` | [`Index`]: where in the log a record is, by what one asks for |
+//! | `shared` | [`Shared`]: what several replicas agree on, in Postgres |
 //! | `store`, `rows` | [`Store`]: opening, emptying, asking, and what it answers |
 //!
 //! What this crate does not do: it does not read the log, and it decides nothing. The same records in the same
@@ -26,10 +27,12 @@ mod error;
 mod index;
 mod project;
 mod rows;
+mod shared;
 mod store;
 
 pub use change::{Applied, is_state_event};
 pub use error::StoreError;
 pub use index::{Entry, Found, Index, Indexed, Rebuilding, Wanted};
 pub use rows::{AdminStateRow, AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
+pub use shared::{Cause, Presence, Shared, SharedChange, SharedError};
 pub use store::Store;

@@ -17,6 +17,10 @@ impl Control {
             return Ok(json!({"unblocked": false}));
         }
         let receipt = blocking(move || log.unblock(&actor, &reason)).await?;
+        // What failed may be in the log all the same: the other replicas must have it, or know that nothing came of it.
+        if let Some(replicas) = &self.replicas {
+            replicas.catch_up_with_own_log().await?;
+        }
         Ok(json!({"unblocked": true, "seq": receipt.seq}))
     }
 

@@ -12,6 +12,7 @@ mod draft;
 mod drafts;
 mod evidence;
 mod explain;
+mod following;
 mod gates;
 mod history;
 mod kept;
@@ -35,7 +36,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_audit::{AuditBlocked, AuditLog, Event, Receipt};
-use portcullis_core::{Clock, ErrorCode, LogId, Principal, ServerIdentity};
+use portcullis_core::{Clock, ErrorCode, LogId, Principal, Secret, ServerIdentity};
 use portcullis_gauntlet::{Gauntlet, GauntletConfig};
 use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
@@ -50,6 +51,7 @@ use crate::access::agent_keys::AgentKeys;
 use crate::controls::CallOptions;
 use crate::exposure::{ExposureOptions, Shelf};
 use crate::gates::Gates;
+use crate::replicas::Replicas;
 use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
 use crate::surface::SurfaceOptions;
 use crate::surface::published::Press;
@@ -60,7 +62,7 @@ pub use cage::Waiver;
 pub use catalogue::FoundItem;
 pub use draft::{Drafted, Drafting};
 pub use drafts::KeptDraft;
-pub use evidence::Piece;
+pub use evidence::{Disclosure, Piece};
 pub use explain::{ArgumentError, DryRun, Explanation};
 pub use history::{CallFilter, CallRow, Outcome};
 pub use kept::Kept;
@@ -97,6 +99,8 @@ pub struct GatewayOptions {
     pub segment_bytes: u64,
     /// How else the audit log is kept.
     pub audit: AuditSettings,
+    /// The address of the Postgres that several replicas share their state in (AUD-68).
+    pub postgres: Option<Arc<Secret<String>>>,
     /// Answer calls from this cassette instead of making them (AUD-70).
     pub replay: Option<PathBuf>,
     /// Who agents are that prove nothing.
@@ -142,6 +146,8 @@ pub struct AuditSettings {
     pub sinks: Vec<portcullis_audit::Sink>,
     /// How often at most.
     pub sink_interval: Option<Duration>,
+    /// Whether each session's evidence has keys of its own.
+    pub key_per_session: bool,
     /// How long evidence is kept.
     pub retention: portcullis_audit::Retention,
     /// Where the key of the evidence keys comes from.
@@ -171,6 +177,7 @@ impl GatewayOptions {
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
             audit: AuditSettings::default(),
+            postgres: None,
             replay: None,
             principal: Principal::agent("local").expect("a plain name"),
             gauntlet: GauntletConfig {
@@ -278,6 +285,8 @@ pub struct Control {
     broker: Arc<portcullis_governance::broker::Broker>,
     shaping: Arc<Shaping>,
     history: history::Shared,
+    /// The others, if there are several replicas (AUD-68).
+    replicas: Option<Arc<Replicas>>,
     // One change at a time; held across the durable commit, never across a probe.
     state: tokio::sync::Mutex<State>,
 }
@@ -317,8 +326,24 @@ impl Control {
         &self,
         operator: &OperatorProof,
         events: Vec<Event>,
-    ) -> Result<Receipt, AuditBlocked> {
-        self.log.commit(announced(operator.operation(), events)).await
+    ) -> Result<Receipt, ControlError> {
+        self.change(announced(operator.operation(), events)).await
+    }
+
+    /// Makes events durable, and agrees with the other replicas first if there are any.
+    pub(crate) async fn change(&self, events: Vec<Event>) -> Result<Receipt, ControlError> {
+        match &self.replicas {
+            Some(replicas) => Ok(replicas.commit(events, false).await?),
+            None => Ok(self.log.commit(events).await?),
+        }
+    }
+
+    /// [`change`](Control::change) for what is safe whatever the others do, and must not wait for them.
+    pub(crate) async fn change_in_any_case(&self, events: Vec<Event>) -> Result<Receipt, ControlError> {
+        match &self.replicas {
+            Some(replicas) => Ok(replicas.commit(events, true).await?),
+            None => Ok(self.log.commit(events).await?),
+        }
     }
 
     /// The world in force now.

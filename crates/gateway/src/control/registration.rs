@@ -384,7 +384,7 @@ impl Control {
         let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
         events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));
         events.extend(self.invalidations(&ended, "halt"));
-        self.log.commit(announced(operation, events)).await?;
+        self.change_in_any_case(announced(operation, events)).await?;
         self.book.end(&ended, ApprovalState::Invalidated);
         let mut record = (*entry.record).clone();
         (record.state, record.halt) = (ServerState::Halted, Some(reason));

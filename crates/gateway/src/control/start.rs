@@ -18,16 +18,17 @@ use portcullis_governance::boundary::{Boundary, Prober};
 use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::permit::Mint;
 use portcullis_governance::policy::Policy;
-use portcullis_governance::record::{Isolation, RegistrationRecord, ServerState};
+use portcullis_governance::record::{Isolation, Mode, RegistrationRecord, ServerState};
 use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
 use portcullis_sandbox::Conditions;
-use portcullis_store::Store;
+use portcullis_store::{Shared, SharedError, Store};
 use portcullis_upstream::records::hooks::Hooks;
 use portcullis_upstream::{Connection, Endpoint, Settings};
 use serde_json::json;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::following::Follower;
 use super::gates;
 use super::kept::{Kept, KeptDocuments};
 use super::operators::Operators;
@@ -47,6 +48,7 @@ use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
 use crate::replay::Replaying;
+use crate::replicas::{NotShared, Replicas};
 use crate::shaping::Shaping;
 use crate::surface::published::Press;
 use crate::upstreams::Upstream;
@@ -79,6 +81,7 @@ impl Gateway {
         options.audit.apply_to(&mut audit);
         let log =
             AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
+        is_lasting(&log, options.mode)?;
         let begun_now = log.next_seq() == 1;
         let clock: Arc<dyn Clock> = Arc::new(Governed::new(SystemClock, log.last_time()));
 
@@ -89,7 +92,18 @@ impl Gateway {
         close_what_a_crash_left(&options.home, &log).await?;
         let (policy, activations) = policy::at_start(&options, &store, &log).await?;
         let book = Arc::new(Book::default());
-        restore_approvals(&store, &book).await?;
+        let fingerprint_key = fingerprint_key(&options.home).map_err(unusable_home)?;
+        // With others, what is shared is taken in from where it is shared, own changes too.
+        let (replicas, follower, fingerprint_key) = match &options.postgres {
+            Some(url) => {
+                let (replicas, follower, key) = join_others(url, &log, &fingerprint_key).await?;
+                (Some(replicas), Some(follower), key)
+            }
+            None => {
+                restore_approvals(&store, &book).await?;
+                (None, None, fingerprint_key)
+            }
+        };
         let keys = restore_keys(&store).await?;
         let operators = restore_operators(&store, &options.home).await?;
         let kept = restore_kept(&store).await?;
@@ -113,9 +127,12 @@ impl Gateway {
         let shelf = Arc::new(Shelf::new(options.exposure.clone(), gauntlet.clone()));
         let press = Arc::new(Press::new(options.surface.clone()));
         let parts = (names, checks, trust, shelf, press);
-        let mut state = restore_servers(&store, (policy, activations), parts, &log, &settings).await?;
-        surface::check_servers(&options.surface, state.entries.keys())?;
-        gates::check(&options.gates, &state.entries)?;
+        let restored =
+            restore_servers(&store, (policy, activations), parts, &log, &settings, replicas.is_some());
+        let mut state = restored.await?;
+        if replicas.is_none() {
+            check_configuration(&options, &state)?;
+        }
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -137,7 +154,6 @@ impl Gateway {
         let _ =
             std::thread::Builder::new().name("audit-verify".into()).spawn(move || whole.verify_or_block());
 
-        let fingerprint_key = fingerprint_key(&options.home).map_err(unusable_home)?;
         let shaping = Shaping::open(&options.home, options.shaping.clone(), &fingerprint_key, clock.clone());
         let shaping = Arc::new(shaping.map_err(unusable_home)?);
         state.views = shaping.in_passthrough();
@@ -154,6 +170,7 @@ impl Gateway {
             fingerprint_key,
             approval_wait: options.approval_wait,
             console: options.console.clone(),
+            replicas: replicas.clone(),
             replaying,
             gauntlet,
             gates: options.gates.clone(),
@@ -191,10 +208,16 @@ impl Gateway {
             broker,
             shaping: shaping.clone(),
             history: super::history::Shared::default(),
+            replicas: replicas.clone(),
             state: tokio::sync::Mutex::new(state),
         });
-        control.restore_waivers().await;
         let (stop, stopped) = watch::channel(false);
+        if let (Some(replicas), Some(mut follower)) = (replicas, follower) {
+            control.take_in_everything(&replicas, &mut follower).await?;
+            check_configuration(&control.options, &*control.state.lock().await)?;
+            tokio::spawn(control.clone().follow_others(replicas, follower, stopped.clone()));
+        }
+        control.restore_waivers().await;
         tokio::spawn(shaping.sweep(stopped.clone()));
         tokio::spawn(control.clone().follow_surface(stopped.clone()));
         let watcher = tokio::spawn(control.clone().watch(reported, stopped));
@@ -243,6 +266,7 @@ impl AuditSettings {
         audit.publish = self.publish;
         audit.sinks.clone_from(&self.sinks);
         audit.retention = self.retention;
+        audit.key_per_session = self.key_per_session;
         audit.sink_interval = self.sink_interval.unwrap_or(audit.sink_interval);
         audit.min_free = self.min_free.unwrap_or(audit.min_free);
         if !self.witnesses.is_empty() {
@@ -269,6 +293,21 @@ impl AuditSettings {
 fn conditions(options: &GatewayOptions) -> Conditions {
     let usual = Conditions::default();
     Conditions { baits: options.baits.clone().unwrap_or(usual.baits), waived: usual.waived }
+}
+
+/// AUD-25: where others rely on the evidence it must outlive the machine.
+fn is_lasting(log: &AuditLog, mode: Mode) -> Result<(), ControlError> {
+    match log.volatile_mount() {
+        Some(kind) if matches!(mode, Mode::Enterprise | Mode::Ci) => {
+            let message = format!(
+                "{} is on {kind}, which may forget what was synced; in mode {} the audit log must be on a disk",
+                log.dir().display(),
+                mode.as_str()
+            );
+            Err(ControlError::new(ErrorCode::Validation, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn unusable_home(error: io::Error) -> ControlError {
@@ -409,6 +448,7 @@ async fn restore_servers(
     (names, gauntlet, trust, shelf, press): (Names, Arc<Gauntlet>, Arc<TrustBook>, Arc<Shelf>, Arc<Press>),
     log: &AuditLog,
     settings: &Settings,
+    is_shared: bool,
 ) -> Result<State, ControlError> {
     let internal = |what: String| ControlError::new(ErrorCode::Internal, what);
     let mut state = State {
@@ -424,6 +464,9 @@ async fn restore_servers(
         shelf,
         press,
     };
+    if is_shared {
+        return Ok(state);
+    }
     let declarations = store.declarations().await.map_err(|error| internal(error.to_string()))?;
     for row in &declarations {
         let Ok(identity) = row.server.parse::<ServerIdentity>() else { continue };
@@ -462,11 +505,35 @@ async fn restore_servers(
         .map_err(internal)?;
         state.add(record, Arc::new(declaration), log, settings);
     }
-    if names == Names::Bare && state.entries.len() > 1 {
+    Ok(state)
+}
+
+/// What the configuration says of servers, held against those that are registered.
+fn check_configuration(options: &GatewayOptions, state: &State) -> Result<(), ControlError> {
+    if state.names == Names::Bare && state.entries.len() > 1 {
         let message = "bare names are for a gateway with one server; several are registered";
         return Err(ControlError::field("gateway.names", message));
     }
-    Ok(state)
+    surface::check_servers(&options.surface, state.entries.keys())?;
+    gates::check(&options.gates, &state.entries)
+}
+
+/// Becomes one of several replicas (AUD-68): alone under its id, with everything of its own known to the others, and
+/// with the key that makes equal requests look equal everywhere.
+async fn join_others(
+    url: &Secret<String>,
+    log: &AuditLog,
+    own_key: &Secret<[u8; 32]>,
+) -> Result<(Arc<Replicas>, Follower, Secret<[u8; 32]>), ControlError> {
+    let unreachable = |error: SharedError| ControlError::from(NotShared::from(error));
+    let (shared, presence) = Shared::connect(url.expose(), log.id()).await.map_err(unreachable)?;
+    let key = shared.setting("fingerprint_key", own_key.expose()).await.map_err(unreachable)?;
+    let key: [u8; 32] = key.try_into().map_err(|_| {
+        ControlError::new(ErrorCode::Integrity, "the shared state has a fingerprint key that cannot be one")
+    })?;
+    let replicas = Replicas::new(shared, log.clone());
+    replicas.catch_up_with_own_log().await?;
+    Ok((replicas, Follower::new(presence), Secret::new(key)))
 }
 
 impl State {

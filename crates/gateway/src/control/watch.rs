@@ -200,7 +200,7 @@ impl Control {
         };
         let mut events: Vec<_> = due.iter().copied().map(expired).collect();
         events.extend(due.iter().copied().filter_map(envelope));
-        if self.log.commit(events).await.is_ok() {
+        if self.change(events).await.is_ok() {
             self.book.end(&due, ApprovalState::Expired);
         }
     }

@@ -33,6 +33,8 @@ mod policy;
 mod readme;
 mod records;
 mod replay;
+#[cfg(target_os = "linux")]
+mod replicas;
 mod restart;
 mod revisions;
 mod sandbox;
