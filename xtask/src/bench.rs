@@ -2,20 +2,20 @@
 
 use crate::spine::{self, Options};
 use crate::workspace::Workspace;
-use crate::{Outcome, catalogue, context, gauntlet};
+use crate::{Outcome, audit, catalogue, context, gauntlet};
 
 /// Runs what was asked for; without a name, everything.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
     match arguments {
         [] => {
-            audit(workspace)?;
+            audit::run(workspace)?;
             gauntlet::run(workspace)?;
             context::run(workspace)?;
             catalogue::routing(workspace)?;
             catalogue::tokens(workspace)?;
             spine::run(workspace, &Options::default())
         }
-        ["audit"] => audit(workspace),
+        ["audit"] => audit::run(workspace),
         ["context"] => context::run(workspace),
         ["gauntlet"] => gauntlet::run(workspace),
         ["routing"] => catalogue::routing(workspace),
@@ -23,10 +23,6 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
         _ => Err("bench knows audit, context, gauntlet, routing, tokens and spine".to_owned()),
     }
-}
-
-fn audit(workspace: &Workspace) -> Outcome {
-    workspace.cargo(&["bench", "--package", "portcullis-audit", "--bench", "commit"])
 }
 
 fn parse(arguments: &[&str]) -> Outcome<Options> {

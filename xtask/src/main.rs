@@ -13,6 +13,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks")]
 
+mod audit;
 mod bench;
 mod catalogue;
 mod conformance;

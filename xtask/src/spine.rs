@@ -158,6 +158,21 @@ fn measure_transport(
     Ok(rows)
 }
 
+/// CPU per call of the bare forwarder alone, with 64 callers, in microseconds.
+pub(crate) fn forwarder_cpu(workspace: &Workspace) -> Outcome<f64> {
+    workspace.cargo(&["build", "--release", "--package", "bench-peer"])?;
+    let peer = workspace.target.join("release/bench-peer");
+    let (_echo, upstream) = Running::listening(Command::new(&peer).args(["echo", "--http", "0"]))?;
+    let mut forward = Command::new(&peer);
+    forward.args(["forward", "--listen", "0", "--upstream", &upstream]);
+    let (forwarder, url) = Running::listening(&mut forward)?;
+    let way =
+        Way { name: "bare forwarder", target: Target::Url(url), tool: "echo", middle: Some(forwarder.pid()) };
+    let Options { calls, rounds, .. } = Options::default();
+    let samples = (0..rounds).map(|_| measure(&peer, &way, 64, calls)).collect::<Outcome<Vec<_>>>()?;
+    median(samples).middle_us.ok_or_else(|| "the forwarder's CPU cannot be read".to_owned())
+}
+
 fn measure(peer: &Path, way: &Way, callers: u32, calls: u32) -> Outcome<Sample> {
     let warmup = calls / 10 + callers;
     let mut load = Command::new(peer);

@@ -1,7 +1,8 @@
-//! Group commit against one caller, and one caller against the bare system calls (P-1, P-2, P-3), checking
-//! against hashing (P-5), memory after opening (P-6), and what a
-//! call's worth of evidence costs in CPU. Prints ratios within one run; absolute times are the machine's.
-#![allow(clippy::print_stdout)]
+//! Group commit against one caller, and one caller against the bare system calls (P-1, P-2, P-3), what a call's worth of
+//! evidence costs in CPU (P-4; the forwarder it is compared to is `cargo xtask bench audit`'s), checking against hashing
+//! (P-5), and memory after opening (P-6). Ratios within one run; absolute times are the machine's. A line is `id TAB what
+//! TAB value`.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -20,7 +21,7 @@ fn main() {
     let dir = tempfile::tempdir_in(option_env!("CARGO_TARGET_TMPDIR").unwrap_or(".")).expect("a folder");
     let started = Instant::now();
     let log = AuditLog::open(Options::new(dir.path().join("audit"), dir.path().join("kek"))).expect("a log");
-    println!("beginning a log: {:.0?}", started.elapsed());
+    eprintln!("  beginning a log: {:.0?}", started.elapsed());
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     // `cargo bench --bench commit -- cpu` leaves out the waiting.
@@ -36,19 +37,78 @@ fn main() {
         let commits = (MANY * EACH_OF_MANY) as f64;
         let together = commits / started.elapsed().as_secs_f64();
         let syncs = (log.stats().segment_syncs - syncs) as f64;
-        println!("{what}:");
-        println!(
-            "  P-1 commits/s, {MANY} callers vs 1: {:.1}x ({together:.0} vs {alone:.0})",
-            together / alone
-        );
-        println!("  P-2 segment syncs per commit: 1/{:.1}", commits / syncs);
+        row("P-1", &format!("{what}: commits/s of {MANY} callers to those of 1"), together / alone);
+        row("P-2", &format!("{what}: segment syncs per commit at {MANY} callers"), syncs / commits);
         let (p50, floor) = (median(single), median(bare));
         let ratio = p50.as_secs_f64() / floor.as_secs_f64();
-        println!("  P-3 p50 of commit vs pwrite+fdatasync: {ratio:.2}x ({p50:.0?} vs {floor:.0?})");
+        row("P-3", &format!("{what}: p50 of commit to pwrite and fdatasync"), ratio);
+        eprintln!("  {what}: {together:.0} commits/s vs {alone:.0}, {p50:.0?} vs {floor:.0?}");
     }
+    row("P-4", "added CPU of a call's 10 records and two 4 KiB objects, µs", added_cpu(&log, &runtime));
     cpu_per_call(&log, &runtime);
     verify_against_hashing(&log);
     memory_after_opening(dir.path());
+}
+
+fn row(id: &str, what: &str, value: f64) {
+    println!("{id}\t{what}\t{value:.3}");
+}
+
+/// P-4: what a call's evidence costs beyond making its events, which an in-memory sink would take as well: 64 tasks at
+/// once, so that turns are shared as they would be under load.
+fn added_cpu(log: &AuditLog, runtime: &tokio::runtime::Runtime) -> f64 {
+    const EACH: u64 = 200;
+    let object = bytes::Bytes::from(noise(4096));
+    let calls = |log: Option<&AuditLog>| {
+        let before = cpu();
+        runtime.block_on(async {
+            let task = |_| {
+                let (log, object) = (log.cloned(), object.clone());
+                tokio::spawn(async move {
+                    for n in 0..EACH {
+                        let [intent, result] = ten_records(n, &object);
+                        match &log {
+                            Some(log) => {
+                                log.commit(intent).await.expect("durable");
+                                log.commit(result).await.expect("durable");
+                            }
+                            None => {
+                                std::hint::black_box((intent, result));
+                            }
+                        }
+                    }
+                })
+            };
+            for task in (0..MANY).map(task).collect::<Vec<_>>() {
+                task.await.expect("no panic");
+            }
+        });
+        (cpu() - before).as_secs_f64() * 1e6 / (MANY as f64 * EACH as f64)
+    };
+    calls(Some(log));
+    let mut rounds: Vec<f64> = (0..5).map(|_| calls(Some(log)) - calls(None)).collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
+}
+
+/// What waits for the intent, and what waits for the result.
+fn ten_records(n: u64, object: &bytes::Bytes) -> [Vec<Event>; 2] {
+    let [early, mut intent, mut result] = trails(n);
+    let plain =
+        |event: Event| Event::new(event.name(), &Actor::system()).data(json!({"n": n, "allowed": true}));
+    let mut first: Vec<Event> = early.into_iter().map(plain).collect();
+    first.push(Event::new(EventName::EvidencePrepared, &Actor::system()).data(json!({"n": n})));
+    first.push(plain(intent.remove(0)));
+    let sealed = |name, role| {
+        Event::new(name, &Actor::system()).data(json!({"n": n})).evidence(
+            role,
+            RetentionClass::Standard,
+            object.clone(),
+        )
+    };
+    first.push(sealed(EventName::ExecutionIntent, Role::Request));
+    let last = plain(result.remove(1));
+    [first, vec![sealed(EventName::ExecutionResult, Role::Response), last]]
 }
 
 /// P-5: checking a log against merely hashing its segments, one core each.
@@ -75,10 +135,8 @@ fn verify_against_hashing(log: &AuditLog) {
     let verifying = started.elapsed();
     assert!(report.ok, "{:?}", report.problems.first());
     let ratio = hashing.as_secs_f64() / verifying.as_secs_f64();
-    println!(
-        "P-5 audit verify vs reading and hashing the same {:.1} MB: {ratio:.2}x throughput ({verifying:.0?} vs {hashing:.0?})",
-        total as f64 / 1e6
-    );
+    row("P-5", "throughput of verify to that of hashing the same segments", ratio);
+    eprintln!("  {:.1} MB: {verifying:.0?} vs {hashing:.0?}", total as f64 / 1e6);
 }
 
 /// P-6: what stays in memory of a log that is a thousand times longer.
@@ -99,10 +157,8 @@ fn memory_after_opening(dir: &std::path::Path) {
     };
     let small = fill("small", 100);
     let large = fill("large", 100_000);
-    println!(
-        "P-6 resident memory after opening a log 1000x larger: {:.2}x ({small} vs {large} kB)",
-        large as f64 / small as f64
-    );
+    row("P-6", "resident memory after opening a log 1000 times larger", large as f64 / small as f64);
+    eprintln!("  {small} vs {large} kB");
 }
 
 fn resident() -> u64 {
@@ -195,8 +251,8 @@ fn cpu_per_call(log: &AuditLog, runtime: &tokio::runtime::Runtime) {
         (cpu() - before).as_secs_f64() * 1e6 / (tasks as f64 * each as f64)
     };
     calls(8, 20);
-    println!("CPU of nine records and four 400-byte objects per call:");
-    println!("  {MANY} tasks, waiting twice per call: {:.1} us", calls(MANY, 200));
+    eprintln!("  CPU of nine records and four 400-byte objects per call:");
+    eprintln!("  {MANY} tasks, waiting twice per call: {:.1} us", calls(MANY, 200));
     let rounds = 4000;
     let mut costs = [0.0; 2];
     for _ in 0..rounds {
@@ -210,7 +266,7 @@ fn cpu_per_call(log: &AuditLog, runtime: &tokio::runtime::Runtime) {
         costs[1] += (thread_cpu() - built).as_secs_f64();
     }
     let [build, append] = costs.map(|seconds| seconds * 1e6 / f64::from(rounds));
-    println!(
+    eprintln!(
         "  of the caller's thread: building the events {build:.1} us, encoding and sealing them {append:.1} us"
     );
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
+use portcullis_core::Sha256Digest;
 use serde_json::{Value, json};
 
 use crate::support::{Home, guarded_spy};
@@ -94,6 +95,78 @@ fn an_export_is_recorded_and_verifies_without_the_gateway() {
 }
 
 #[test]
+fn evidence_is_exported_for_its_recipient_alone_and_opened_by_tools_that_are_not_ours() {
+    // AUD-44: the original age opens the keys, auditck the objects.
+    use std::process::Command;
+    let (home, spy) = guarded_spy("");
+    let daemon = home.serve();
+    let long = "a canary 3c1d ".repeat(400);
+    daemon.approved_call(&home, "spy__echo", &json!({"text": long})).unwrap();
+    let identity = home.beside("identity");
+    let made = Command::new("age-keygen").arg("-o").arg(&identity).output().expect("THIS TEST NEEDS age");
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    let recipient = said.trim().rsplit(' ').next().unwrap();
+    let out = home.beside("export");
+    let out = out.to_str().unwrap();
+    let args = ["audit", "export", "--out", out, "--with-evidence"];
+    assert_eq!(home.run(&args).status.code(), Some(2), "for whom?");
+    let fails = |recipient: &str, reason: &str| {
+        home.fails(&[&args[..], &["--recipient", recipient, "--reason", reason]].concat()).0
+    };
+    assert_eq!((fails("age1nobody", "case 9"), fails(recipient, " ")), (7, 7));
+    assert!(!std::path::Path::new(out).exists() && home.events("audit.evidence_read").is_empty());
+
+    let exported = home.json(&[&args[..], &["--recipient", recipient, "--reason", "case 9"]].concat());
+    assert!(exported["evidence"]["objects"].as_u64().unwrap() >= 4, "{exported}");
+    let read = &home.events("audit.evidence_read")[0];
+    assert_eq!((&read["data"]["reason"], &read["data"]["recipient"]), (&json!("case 9"), &json!(recipient)));
+    assert_eq!(read["data"]["objects"].as_array().unwrap().len() as u64, exported["evidence"]["objects"]);
+    let report = home.json(&["audit", "verify", "--dir", out, "--evidence"]);
+    assert_eq!(report["ok"], true, "{report}");
+
+    // Without the identity there is nothing to read; with it, every object opens to what was sent.
+    let sealed = home.beside("export/evidence/keys.age");
+    let keys = home.beside("keys");
+    let opened =
+        Command::new("age").arg("-d").arg("-i").arg(&identity).arg("-o").arg(&keys).arg(&sealed).output();
+    let opened = opened.unwrap();
+    assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
+    let auditck = |keys: &std::path::Path| -> (Option<i32>, Value) {
+        let mut command = Command::new(crate::support::program("auditck"));
+        let output = command.arg(out).arg("--evidence-keys").arg(keys).output().unwrap();
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap())
+    };
+    let (code, report) = auditck(&keys);
+    let evidence = &report["logs"][0]["evidence"];
+    assert_eq!((code, &evidence["opened"]), (Some(0), &exported["evidence"]["objects"]), "{report}");
+    assert_eq!(spy.calls(), 1);
+
+    // A key opens one object and no other.
+    let text = fs::read_to_string(&keys).unwrap();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (first, second) = (lines[0]["key"].clone(), lines[1]["key"].clone());
+    assert_ne!(first, second);
+    lines[0]["key"] = second;
+    fs::write(&keys, lines.iter().map(|line| format!("{line}\n")).collect::<String>()).unwrap();
+    assert_eq!(auditck(&keys).0, Some(1));
+
+    // An object that was changed or taken out is noticed by both.
+    let object =
+        fs::read_dir(home.beside("export/evidence/objects")).unwrap().flatten().next().unwrap().path();
+    let mut bytes = fs::read(&object).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&object, bytes).unwrap();
+    let output = home.run(&["--output", "json", "audit", "verify", "--dir", out, "--evidence"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &report["problems"][0]["kind"]), (Some(1), &json!("evidence_missing")));
+    assert_eq!(auditck(&home.beside("identity")).0, Some(1));
+    let bare = home.beside("bare");
+    home.json(&["audit", "export", "--out", bare.to_str().unwrap()]);
+    assert_eq!(home.fails(&["audit", "verify", "--dir", bare.to_str().unwrap(), "--evidence"]).0, 5);
+    daemon.stop();
+}
+
+#[test]
 fn why_tells_the_whole_story_of_a_call_on_one_page() {
     let (home, _spy) = guarded_spy("");
     let daemon = home.serve();
@@ -163,6 +236,147 @@ fn who_is_not_the_operator_is_shown_no_evidence() {
         assert!(output.stdout.is_empty());
     }
     assert!(home.events("audit.evidence_read").is_empty());
+}
+
+#[test]
+fn a_result_that_is_too_large_is_a_failure_on_record_and_nothing_of_it_is_handed_on() {
+    // AUD-45
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    let response = daemon.approved_call(&home, "spy__big", &json!({"bytes": 400_000})).unwrap();
+    let said = response.to_string();
+    assert!(said.contains("RESULT_TOO_LARGE") && said.len() < 2000, "{}", &said[..said.len().min(2000)]);
+    let result = &home.events("execution.result")[0];
+    assert_eq!(result["data"]["outcome"], "too_large", "{result}");
+    assert!(result["data"]["bytes"].as_u64().unwrap() > 262_144, "{result}");
+    let prefix = &result["evidence"][0];
+    assert_eq!(prefix["role"], "response");
+    assert!(
+        (1..=result["data"]["bytes"].as_u64().unwrap()).contains(&prefix["bytes"].as_u64().unwrap()),
+        "{result}"
+    );
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn each_session_can_have_evidence_keys_of_its_own() {
+    // AUD-42
+    let (home, _spy) = guarded_spy("[audit]\nkey_granularity = \"session\"\n");
+    let daemon = home.serve();
+    let arguments = json!({"text": "x"});
+    daemon.approved_call(&home, "spy__echo", &arguments).unwrap();
+    daemon.stop();
+    let session = home.events("execution.intent")[0]["session"].clone();
+    let created = home.events("audit.key_created");
+    let own = created
+        .iter()
+        .find(|event| event["data"]["session"] == session && event["data"]["class"] == "standard");
+    let own = own.unwrap_or_else(|| panic!("{created:?}"));
+    let intent = &home.events("execution.intent")[0];
+    assert_eq!(intent["evidence"][0]["key"], own["data"]["key"], "{intent}");
+    let report = home.json(&["audit", "verify", "--evidence"]);
+    assert_eq!(report["ok"], true, "{report}");
+}
+
+#[test]
+fn no_digest_in_the_log_gives_away_arguments_that_can_be_guessed() {
+    // what a million guesses are compared with, once the keys are gone.
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "314159"})).unwrap();
+    daemon.stop();
+    let text = serde_json::to_string(&home.log()).unwrap();
+    let digests: std::collections::HashSet<Sha256Digest> =
+        text.split(|c: char| !c.is_ascii_hexdigit()).filter_map(|word| word.parse().ok()).collect();
+    assert!(digests.len() > 20, "{digests:?}");
+    // By the bytes alone, audit's own tests.
+    for guess in 0..1_000_000u32 {
+        let arguments = format!("{{\"text\":\"{guess:06}\"}}");
+        assert!(!digests.contains(&Sha256Digest::of(arguments.as_bytes())), "{arguments}");
+    }
+}
+
+#[test]
+fn nothing_is_sent_before_its_intent_is_synced_however_many_call() {
+    // A-14, AUD-1, AUD-20: as the kernel saw it.
+    use std::process::{Command, Stdio};
+    const CLIENTS: usize = 64;
+    const EACH: usize = 3;
+    let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
+    let daemon = home.serve();
+    let arguments = json!({"text": "traced"});
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| daemon.call("spy__echo", &arguments));
+        home.grant_next("until-version-change");
+        first.join().unwrap().unwrap();
+    });
+    let trace = home.beside("trace");
+    let mut strace = Command::new("strace")
+        .args([
+            "-f",
+            "-y",
+            "-s",
+            "1000000",
+            "-e",
+            "trace=write,writev,sendto,sendmsg,pwrite64,fdatasync",
+            "-o",
+        ])
+        .arg(&trace)
+        .args(["-p", &daemon.child.id().to_string()])
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("THIS TEST NEEDS strace");
+    // Attached when it sees a call.
+    let mut warm = 0;
+    crate::support::eventually("strace to see something", || {
+        warm += 1;
+        daemon.call("spy__echo", &arguments).unwrap();
+        fs::read_to_string(&trace).is_ok_and(|text| text.contains("tools/call")).then_some(())
+    });
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    let reply = daemon.call("spy__echo", &arguments).unwrap();
+                    assert_eq!(reply["result"]["structuredContent"]["text"], "traced", "{reply}");
+                }
+            });
+        }
+    });
+    assert_eq!(spy.calls(), 1 + warm + CLIENTS * EACH);
+    Command::new("kill").args(["-INT", &strace.id().to_string()]).status().unwrap();
+    strace.wait().unwrap();
+    daemon.stop();
+    home.verify();
+
+    // Each frame that leaves must find more intents synced than frames have left before it.
+    let text = fs::read_to_string(&trace).unwrap();
+    let (mut written, mut synced, mut sent, mut syncs) = (0, 0, 0, 0);
+    let (mut begun, mut syncing) = (true, None);
+    for line in text.lines() {
+        let (thread, of_segment) = (line.split(' ').next(), line.contains(".seg>"));
+        if line.contains("pwrite64(") && of_segment {
+            written += line.matches("execution.intent").count();
+        } else if line.contains("fdatasync(") && of_segment && line.contains("<unfinished") {
+            syncing = thread;
+        } else if (line.contains("fdatasync(") && of_segment)
+            || (line.contains("<... fdatasync resumed>") && syncing == thread)
+        {
+            (synced, syncing) = (written, None);
+            syncs += 1;
+        } else if line.contains("\\\"tools/call\\\"") && !line.contains("resumed>") {
+            // strace may have come between the intent of the first and its frame.
+            if !(std::mem::take(&mut begun) && synced == 0) {
+                // Several that are ready leave together.
+                sent += line.matches("\\\"tools/call\\\"").count();
+                assert!(sent <= synced, "frame {sent} left with {synced} intents synced: {line}");
+            }
+        }
+    }
+    assert!(sent >= CLIENTS * EACH, "{sent} frames were seen");
+    // P-2: calls share their syncs.
+    assert!(syncs < 2 * sent, "{syncs} syncs for {sent} calls with two commits each");
 }
 
 #[test]
