@@ -85,8 +85,8 @@ const TOOLS: [(&str, &[&str], &str); 7] = [
     ("age", &["--version"], "age"),
     // What shows the order of system calls.
     ("strace", &["--version"], "strace"),
-    // What replicas share their state in.
-    ("psql", &["--version"], "postgresql"),
+    // What replicas share their state in. Debian has the server's programs in a folder of their own.
+    ("sh", &["-c", "command -v postgres || ls /usr/lib/postgresql/*/bin/postgres"], "postgresql"),
 ];
 
 fn require_tools() -> Outcome {
