@@ -260,6 +260,40 @@ fn a_result_that_is_too_large_is_a_failure_on_record_and_nothing_of_it_is_handed
 }
 
 #[test]
+fn nothing_that_operators_can_do_changes_what_is_recorded() {
+    // AUD-4
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "kept"})).unwrap();
+    let before = home.log();
+    let segment = log_dir(&home).join("segments/00000000000000000000.seg");
+    let bytes = fs::read(&segment).unwrap();
+    let written = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    home.json(&["mcp", "halt", "spy", "--reason", "x"]);
+    home.json(&["mcp", "remove", "spy", "--reason", "x"]);
+    home.json(&["audit", "retention", "run"]);
+    home.json(&["audit", "rotate-signer", "--reason", "x"]);
+    home.json(&["audit", "rebuild-index"]);
+    daemon.stop();
+    fs::remove_dir_all(home.path().join("state")).unwrap();
+    home.json(&["mcp", "list"]);
+    assert!(fs::read(&segment).unwrap()[..written] == bytes[..written], "a record was changed");
+    assert_eq!(home.log()[..before.len()], before);
+    home.verify();
+}
+
+#[test]
+fn what_agents_say_is_cut_before_it_is_recorded() {
+    // AUD-12: the whole of it is evidence.
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    daemon.call(&"x".repeat(2000), &json!({})).unwrap();
+    daemon.stop();
+    let received = &home.events("proposal.received")[0];
+    assert_eq!(received["data"]["name"].as_str().unwrap().len(), 256, "{received}");
+}
+
+#[test]
 fn each_session_can_have_evidence_keys_of_its_own() {
     // AUD-42
     let (home, _spy) = guarded_spy("[audit]\nkey_granularity = \"session\"\n");
