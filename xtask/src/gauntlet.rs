@@ -43,7 +43,8 @@ fn section(ours: &[(String, f64)], original: &[(String, f64)]) -> String {
         | what | here µs | original µs | original ÷ here | share of memcpy's speed |\n|---|--:|--:|--:|--:|\n"
         .to_owned();
     for (name, seconds) in ours {
-        let is_text = !name.starts_with("validation") && name != "gauntlet" && !name.ends_with(", n");
+        let is_text = !["validation", "compiling", "gauntlet"].iter().any(|kind| name.starts_with(kind))
+            && !name.ends_with(", n");
         let cell =
             |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
         let theirs = known.get(name.as_str()).copied();

@@ -2,11 +2,9 @@
 
 use std::borrow::Cow;
 
-use serde_json::value::RawValue;
-
 use crate::gauntlet::TextJson;
-use crate::leaves::{Cleaner, Edits, Fault, MAX_KEY_BYTES, text_of};
-use crate::payload::Members;
+use crate::leaves::{Cleaner, Edits, Fault};
+use crate::tape::{Kind, View};
 
 /// How many blocks a result may have.
 pub(crate) const MAX_BLOCKS: usize = 256;
@@ -26,19 +24,19 @@ pub enum BlockMark {
     InvalidMedia,
 }
 
-/// Cleans the blocks of `content`, which are slices of the edited text. Says what is odd about which.
+/// Cleans the blocks of `content`. Says what is odd about which.
 pub(crate) fn clean(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    blocks: &[&RawValue],
+    blocks: &[View<'_, '_>],
     text_json: TextJson,
 ) -> Result<Vec<(usize, BlockMark)>, Fault> {
     let mut marks = Vec::new();
     let mut index = 0;
     while index < blocks.len() {
         // Texts that stand next to each other are read as one (GNT-Z7).
-        let run: Vec<TextBlock<'_>> =
-            blocks[index..].iter().map_while(|block| TextBlock::read(block)).collect();
+        let run: Vec<TextBlock<'_, '_>> =
+            blocks[index..].iter().map_while(|block| TextBlock::read(*block)).collect();
         if run.is_empty() {
             if let Some(mark) = clean_other(cleaner, edits, blocks[index])? {
                 marks.push((index, mark));
@@ -53,24 +51,22 @@ pub(crate) fn clean(
 }
 
 /// A text block, and what its text says.
-struct TextBlock<'s> {
-    members: Members<'s>,
+struct TextBlock<'t, 's> {
+    block: View<'t, 's>,
     text: Cow<'s, str>,
 }
 
-impl<'s> TextBlock<'s> {
-    fn read(block: &'s RawValue) -> Option<Self> {
-        let members = Members::read(block.get())?;
-        let text = members.get("text").filter(|raw| raw.get().starts_with('"'))?;
-        let text = text_of(text.get()).ok()?;
-        (members.word("type")? == "text").then_some(Self { text, members })
+impl<'t, 's> TextBlock<'t, 's> {
+    fn read(block: View<'t, 's>) -> Option<Self> {
+        let is_text = block.word_of("type")? == "text";
+        Some(Self { text: block.word_of("text").filter(|_| is_text)?, block })
     }
 }
 
 fn clean_run(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    run: &[TextBlock<'_>],
+    run: &[TextBlock<'_, '_>],
     text_json: TextJson,
 ) -> Result<(), Fault> {
     let room = edits.room(run.iter().map(|block| block.text.len()).sum());
@@ -82,11 +78,11 @@ fn clean_run(
         written = cleaner.sanitiser.neighbours(&texts, cleaner.escape, room, &mut cleaner.report)?;
     }
     for (block, text) in run.iter().zip(&written) {
-        for (name, raw) in block.members.iter() {
-            if name != "text" {
-                clean_member(cleaner, edits, name, raw)?;
+        for (name, value) in block.block.members() {
+            if name.text() != "text" {
+                clean_member(cleaner, edits, name, value)?;
             } else if *text != block.text {
-                edits.put_string(edits.place_of(raw), text)?;
+                edits.put_string(value.place(), text)?;
             }
         }
     }
@@ -96,7 +92,7 @@ fn clean_run(
 /// Each text for itself; one that is JSON leaf by leaf, if so configured (GNT-P8).
 fn one_by_one<'t>(
     cleaner: &mut Cleaner<'_>,
-    run: &'t [TextBlock<'_>],
+    run: &'t [TextBlock<'_, '_>],
     mut room: usize,
     text_json: TextJson,
 ) -> Result<Vec<Cow<'t, str>>, Fault> {
@@ -107,7 +103,7 @@ fn one_by_one<'t>(
                 TextJson::String => None,
             };
             let written = match json {
-                Some(json) => Cow::Owned(json),
+                Some(json) => json,
                 None => cleaner.sanitiser.text(&block.text, cleaner.escape, room, &mut cleaner.report)?,
             };
             room = room.saturating_sub(written.len());
@@ -120,39 +116,41 @@ fn one_by_one<'t>(
 fn clean_other(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    block: &RawValue,
+    block: View<'_, '_>,
 ) -> Result<Option<BlockMark>, Fault> {
-    let members = Members::read(block.get()).ok_or(Fault::Shape("a content block is not an object"))?;
-    let kind = members.word("type");
+    if block.kind() != Kind::Object {
+        return Err(Fault::Shape("a content block is not an object"));
+    }
+    let kind = block.word_of("type");
     let inner = match kind.as_deref() {
-        Some("resource") => members.get("resource").and_then(|raw| Members::read(raw.get())),
+        Some("resource") => block.get("resource").filter(|inner| inner.kind() == Kind::Object),
         _ => None,
     };
     let (data, addressed) = match kind.as_deref() {
         Some("image" | "audio") => ("data", None),
-        Some("resource") => ("blob", inner.as_ref()),
-        Some("resource_link") => ("", Some(&members)),
+        Some("resource") => ("blob", inner),
+        Some("resource_link") => ("", Some(block)),
         _ => {
-            clean_members(cleaner, edits, &members, |_| false)?;
+            clean_members(cleaner, edits, block, |_| false)?;
             return Ok(Some(BlockMark::Unknown));
         }
     };
     // An address is never rewritten: one that would have to be takes its block with it (GNT-P10).
     if addressed.is_some_and(|holder| !has_safe_uri(cleaner, holder)) {
         cleaner.report.replaced_blocks += 1;
-        edits.put_json(edits.place_of(block), REMOVED)?;
+        edits.put_json(block.place(), REMOVED)?;
         return Ok(None);
     }
-    let holder = inner.as_ref().unwrap_or(&members);
-    let media = is_media(holder, data);
+    let media = is_media(inner.unwrap_or(block), data);
     let is_kept = |name: &str| (name == data && media) || (name == "uri" && addressed.is_some());
-    match &inner {
-        None => clean_members(cleaner, edits, &members, is_kept)?,
+    match inner {
+        None => clean_members(cleaner, edits, block, is_kept)?,
         Some(inner) => {
-            for (name, raw) in members.iter() {
-                match name {
-                    "resource" => clean_members(cleaner, edits, inner, is_kept)?,
-                    name => clean_member(cleaner, edits, name, raw)?,
+            for (name, value) in block.members() {
+                if name.text() == "resource" {
+                    clean_members(cleaner, edits, inner, is_kept)?;
+                } else {
+                    clean_member(cleaner, edits, name, value)?;
                 }
             }
         }
@@ -165,17 +163,19 @@ fn clean_other(
 pub(crate) fn clean_contents(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    raw: &RawValue,
+    contents: View<'_, '_>,
 ) -> Result<(), Fault> {
-    for content in list(raw, "contents are not an array")? {
-        let members = Members::read(content.get()).ok_or(Fault::Shape("contents that are not an object"))?;
-        if !has_safe_uri(cleaner, &members) {
+    for content in list(contents, "contents are not an array")? {
+        if content.kind() != Kind::Object {
+            return Err(Fault::Shape("contents that are not an object"));
+        }
+        if !has_safe_uri(cleaner, content) {
             cleaner.report.replaced_blocks += 1;
-            edits.put_json(edits.place_of(content), REMOVED_CONTENTS)?;
+            edits.put_json(content.place(), REMOVED_CONTENTS)?;
             continue;
         }
-        let media = is_media(&members, "blob");
-        clean_members(cleaner, edits, &members, |name| name == "uri" || (name == "blob" && media))?;
+        let media = is_media(content, "blob");
+        clean_members(cleaner, edits, content, |name| name == "uri" || (name == "blob" && media))?;
     }
     Ok(())
 }
@@ -184,40 +184,41 @@ pub(crate) fn clean_contents(
 pub(crate) fn clean_messages(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    raw: &RawValue,
+    messages: View<'_, '_>,
     text_json: TextJson,
 ) -> Result<(), Fault> {
-    for message in list(raw, "messages are not an array")? {
-        let members = Members::read(message.get()).ok_or(Fault::Shape("a message is not an object"))?;
-        if members.repeat() {
-            return Err(Fault::Shape("a member of a message occurs twice"));
+    for message in list(messages, "messages are not an array")? {
+        if message.kind() != Kind::Object {
+            return Err(Fault::Shape("a message is not an object"));
         }
-        for (name, raw) in members.iter() {
-            match name {
-                "content" if raw.get().starts_with('{') => drop(clean(cleaner, edits, &[raw], text_json)?),
-                name => clean_member(cleaner, edits, name, raw)?,
+        for (name, value) in message.members() {
+            if name.text() == "content" && value.kind() == Kind::Object {
+                clean(cleaner, edits, &[value], text_json)?;
+            } else {
+                clean_member(cleaner, edits, name, value)?;
             }
         }
     }
     Ok(())
 }
 
-fn list<'a>(raw: &'a RawValue, complaint: &'static str) -> Result<Vec<&'a RawValue>, Fault> {
-    let items: Vec<&RawValue> = serde_json::from_str(raw.get()).map_err(|_| Fault::Shape(complaint))?;
+/// The items of what should be an array, and of not too many.
+pub(crate) fn list<'t, 's>(array: View<'t, 's>, complaint: &'static str) -> Result<Vec<View<'t, 's>>, Fault> {
+    if array.kind() != Kind::Array {
+        return Err(Fault::Shape(complaint));
+    }
+    let items: Vec<_> = array.items().take(MAX_BLOCKS + 1).collect();
     if items.len() > MAX_BLOCKS { Err(Fault::TooManyBlocks) } else { Ok(items) }
 }
 
 fn clean_members(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    members: &Members<'_>,
+    object: View<'_, '_>,
     is_kept: impl Fn(&str) -> bool,
 ) -> Result<(), Fault> {
-    if members.repeat() {
-        return Err(Fault::Shape("a member of a content block occurs twice"));
-    }
-    for (name, raw) in members.iter().filter(|(name, _)| !is_kept(name)) {
-        clean_member(cleaner, edits, name, raw)?;
+    for (name, value) in object.members().filter(|(name, _)| !is_kept(&name.text())) {
+        clean_member(cleaner, edits, name, value)?;
     }
     Ok(())
 }
@@ -226,38 +227,28 @@ fn clean_members(
 pub(crate) fn clean_member(
     cleaner: &mut Cleaner<'_>,
     edits: &mut Edits<'_>,
-    name: &str,
-    raw: &RawValue,
+    name: View<'_, '_>,
+    value: View<'_, '_>,
 ) -> Result<(), Fault> {
-    if name.len() > MAX_KEY_BYTES {
-        return Err(Fault::KeyTooLong);
-    }
-    if !cleaner.sanitiser.is_clean(name) {
-        return Err(Fault::Key);
-    }
-    cleaner.value(edits, edits.place_of(raw))
+    cleaner.name(name)?;
+    cleaner.value(edits, value)
 }
 
-fn has_safe_uri(cleaner: &Cleaner<'_>, holder: &Members<'_>) -> bool {
-    match holder.get("uri") {
-        None => true,
-        Some(_) => holder
-            .word("uri")
-            .is_some_and(|uri| uri.len() <= MAX_URI_BYTES && cleaner.sanitiser.is_clean(&uri)),
-    }
+fn has_safe_uri(cleaner: &Cleaner<'_>, holder: View<'_, '_>) -> bool {
+    let is_safe = |uri: Cow<'_, str>| uri.len() <= MAX_URI_BYTES && cleaner.sanitiser.is_clean(&uri);
+    holder.get("uri").is_none_or(|uri| uri.word().is_some_and(is_safe))
 }
 
 /// Whether what should be bytes is: base64, with a media type where one is given (GNT-P9).
-fn is_media(holder: &Members<'_>, data: &str) -> bool {
+fn is_media(holder: View<'_, '_>, data: &str) -> bool {
     let data_is_base64 = match holder.get(data) {
         // An escaped slash is legal JSON, and still base64.
-        Some(_) => holder.word(data).is_some_and(|text| is_base64(text.as_bytes())),
+        Some(bytes) => bytes.word().is_some_and(|text| is_base64(text.as_bytes())),
         // Only images and sounds must have data.
         None => data != "data",
     };
-    let media_type =
-        holder.get("mimeType").is_none() || holder.word("mimeType").is_some_and(|word| is_media_type(&word));
-    data_is_base64 && media_type
+    let is_named = |kind: View<'_, '_>| kind.word().is_some_and(|word| is_media_type(&word));
+    data_is_base64 && holder.get("mimeType").is_none_or(is_named)
 }
 
 fn is_base64(text: &[u8]) -> bool {

@@ -22,7 +22,8 @@
 //! | `leaves`, `blocks` | the strings of a result, cleaned where they stand |
 //! | [`upstream_words`] | what servers say when something goes wrong |
 //! | [`glob`] | patterns for scopes and tools |
-//! | `payload` | reading a result's bytes without building what nobody asked for |
+//! | `tape` | a JSON text, read once |
+//! | `payload` | what a tool's result is, told from its members |
 //! | [`gauntlet`] | how everything is set up; text, labels and values made safe to show |
 //! | [`sanitise`] | control characters out, markup escaped, markers removed in every reading |
 //! | [`error`] | every refusal, its stable word and its code |
@@ -57,6 +58,7 @@ pub mod sanitise;
 pub mod schema;
 pub mod spec;
 mod survey;
+mod tape;
 pub mod upstream_words;
 mod validator;
 pub mod violations;

@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use bytes::Bytes;
-use serde_json::value::RawValue;
-
 use crate::blocks::{self, BlockMark, MAX_BLOCKS, clean_member};
 use crate::leaves::{Cleaner, Edits, Fault, MAX_DEPTH, MAX_KEY_BYTES, MAX_NODES};
-use crate::payload::{self, Members, Shape, Unreadable};
+use crate::payload::{self, Shape};
 use crate::sanitise::{Escape, Report};
+use crate::tape::{Kind, Tape, View};
 use crate::{CompiledSchema, Gauntlet, GauntletError, ResultKind, SchemaViolations, Screened, ToolSpec};
+use bytes::Bytes;
 
 /// The JSON text of a `tools/call` result, as it came from a server. It has no accessor, is not printed and
 /// not serialised: the one thing to do with it is to [`finish`](Gauntlet::finish) it.
@@ -133,14 +132,16 @@ impl Gauntlet {
             let (limit, unit) = (spec.max_response_bytes, "bytes");
             return Err(GauntletError::OutputTooLarge { tool: spec.tool.clone(), limit, unit });
         }
+        let tape = read(spec, &text)?;
         if spec.result != ResultKind::Tool {
+            sound(spec, &tape, None)?;
             if spec.result.asks_for_input(&text) {
-                return self.clean(spec, text, ResultType::InputRequired, false);
+                return self.clean(spec, &text, &tape, ResultType::InputRequired);
             }
             spec.result.check(&text).map_err(|reason| misshapen(spec, reason))?;
-            return self.clean(spec, text, ResultType::Complete, false);
+            return self.clean(spec, &text, &tape, ResultType::Complete);
         }
-        let shape = payload::shape(&text).map_err(|reason| misshapen(spec, reason))?;
+        let shape = payload::shape(tape.root()).map_err(|reason| misshapen(spec, reason))?;
         let result_type = match shape.result_type.as_deref() {
             None | Some("complete") => ResultType::Complete,
             Some("input_required") => ResultType::InputRequired,
@@ -151,53 +152,63 @@ impl Gauntlet {
             if !shape.has_content && shape.structured.is_none() {
                 return Err(misshapen(spec, "content is missing"));
             }
-            match judge(spec, &shape) {
+            // What is wrong with the structured content alone is a reason not to believe that, and nothing else.
+            sound(spec, &tape, shape.structured)?;
+            match sound(spec, &tape, None).and_then(|()| judge(spec, &shape)) {
                 Ok(()) => {}
                 // GNT-P6: a failed tool owes nobody its structured result, but its account of the failure must
                 // not get lost because that result is not what was declared.
                 Err(_) if shape.is_error => {
-                    let without = payload::without_structured(&text)
-                        .ok_or_else(|| misshapen(spec, "not valid JSON"))?;
-                    let result = self.clean(spec, without.into(), result_type, true)?;
-                    return Ok(SafeResult {
-                        dropped_structured: true,
-                        has_other_structured: false,
-                        ..result
-                    });
+                    let without = Bytes::from(payload::without_structured(tape.root()));
+                    let tape = read(spec, &without)?;
+                    sound(spec, &tape, None)?;
+                    let result = self.clean(spec, &without, &tape, result_type)?;
+                    return Ok(SafeResult { is_error: true, dropped_structured: true, ..result });
                 }
                 Err(error) => return Err(error),
             }
         }
-        let has_other_structured = shape.structured.is_some_and(|raw| !raw.get().starts_with('{'));
-        let is_error = shape.is_error;
-        let result = self.clean(spec, text, result_type, is_error)?;
-        Ok(SafeResult { has_other_structured, ..result })
+        sound(spec, &tape, None)?;
+        let has_other_structured = shape.structured.is_some_and(|value| value.kind() != Kind::Object);
+        let result = self.clean(spec, &text, &tape, result_type)?;
+        Ok(SafeResult { is_error: shape.is_error, has_other_structured, ..result })
     }
 
     /// Step 5.
     fn clean(
         &self,
         spec: &ToolSpec,
-        text: Bytes,
+        text: &Bytes,
+        tape: &Tape<'_>,
         result_type: ResultType,
-        is_error: bool,
+    ) -> Result<SafeResult, GauntletError> {
+        // CTX-42: secrets go first, so that nothing below can take one apart and hide it.
+        if let Some((redacted, found)) = self.redacted_json(tape.source()) {
+            let redacted = Bytes::from(redacted);
+            let mut result = self.sanitised(spec, &redacted, &read(spec, &redacted)?, result_type)?;
+            result.report.redactions += found as usize;
+            return Ok(result);
+        }
+        self.sanitised(spec, text, tape, result_type)
+    }
+
+    fn sanitised(
+        &self,
+        spec: &ToolSpec,
+        text: &Bytes,
+        tape: &Tape<'_>,
+        result_type: ResultType,
     ) -> Result<SafeResult, GauntletError> {
         let escape = self.escape_for(spec);
-        let source = std::str::from_utf8(&text).map_err(|_| misshapen(spec, "not UTF-8"))?;
-        // CTX-42: secrets go first, so that nothing below can take one apart and hide it.
-        let (text, redactions) = match self.redacted_json(source) {
-            Some((redacted, found)) => (Bytes::from(redacted), found),
-            None => (text, 0),
-        };
-        let source = std::str::from_utf8(&text).map_err(|_| misshapen(spec, "not UTF-8"))?;
-        let mut cleaner = Cleaner { sanitiser: &self.sanitiser, escape, report: Report::default(), nodes: 0 };
+        let quiet = self.sanitiser.is_quiet(tape.source());
+        let (report, nodes) = (Report::default(), 0);
+        let mut cleaner = Cleaner { sanitiser: &self.sanitiser, escape, report, nodes, quiet };
         let limit = spec.max_response_bytes.saturating_mul(2);
-        let mut edits = Edits::new(source, limit);
+        let mut edits = Edits::new(tape.source(), limit);
         let marks = self
-            .clean_members(&mut cleaner, &mut edits, source, spec.result)
+            .clean_members(&mut cleaner, &mut edits, tape.root(), spec.result)
             .map_err(|fault| refused(spec, fault, limit))?;
         let mut report = cleaner.report;
-        report.redactions += redactions as usize;
         let json = match edits.finish() {
             None => text.clone(),
             // And again, where a marker may have stood between two halves of one.
@@ -215,7 +226,7 @@ impl Gauntlet {
         Ok(SafeResult {
             json,
             result_type,
-            is_error,
+            is_error: false,
             has_other_structured: false,
             dropped_structured: false,
             escape,
@@ -228,40 +239,46 @@ impl Gauntlet {
         &self,
         cleaner: &mut Cleaner<'_>,
         edits: &mut Edits<'_>,
-        source: &str,
+        result: View<'_, '_>,
         kind: ResultKind,
     ) -> Result<Vec<(usize, BlockMark)>, Fault> {
-        let members = Members::read(source).ok_or(Fault::Shape("the result is not an object"))?;
-        if members.repeat() {
-            return Err(Fault::Shape("a member occurs twice"));
+        if result.kind() != Kind::Object {
+            return Err(Fault::Shape("the result is not an object"));
         }
         let mut marks = Vec::new();
-        for (name, raw) in members.iter() {
-            match name {
+        for (name, value) in result.members() {
+            match name.text().as_ref() {
                 "content" if kind == ResultKind::Tool => {
-                    let blocks: Vec<&RawValue> = serde_json::from_str(raw.get())
-                        .map_err(|_| Fault::Shape("content is not an array"))?;
-                    if blocks.len() > MAX_BLOCKS {
-                        return Err(Fault::TooManyBlocks);
-                    }
+                    let blocks = blocks::list(value, "content is not an array")?;
                     marks = blocks::clean(cleaner, edits, &blocks, self.text_json)?;
                 }
                 // PRO-68: a server's state is shown to nobody and goes back to it byte for byte.
                 "isError" | "resultType" | "requestState" => {}
-                "contents" if kind == ResultKind::Resource => blocks::clean_contents(cleaner, edits, raw)?,
+                "contents" if kind == ResultKind::Resource => blocks::clean_contents(cleaner, edits, value)?,
                 "messages" if kind == ResultKind::Prompt => {
-                    blocks::clean_messages(cleaner, edits, raw, self.text_json)?;
+                    blocks::clean_messages(cleaner, edits, value, self.text_json)?;
                 }
-                name => clean_member(cleaner, edits, name, raw)?,
+                _ => clean_member(cleaner, edits, name, value)?,
             }
         }
         Ok(marks)
     }
 }
 
+/// Reads a result, within the caps for results.
+fn read<'s>(spec: &ToolSpec, text: &'s Bytes) -> Result<Tape<'s>, GauntletError> {
+    let source = std::str::from_utf8(text).map_err(|_| misshapen(spec, "not UTF-8"))?;
+    Tape::read_result(source).map_err(|fault| refused(spec, fault, spec.max_response_bytes))
+}
+
+/// Whether nothing in a result could be read in two ways, but for what is in `exempt`.
+fn sound(spec: &ToolSpec, tape: &Tape<'_>, exempt: Option<View<'_, '_>>) -> Result<(), GauntletError> {
+    tape.flaw(exempt).map_or(Ok(()), |reason| Err(misshapen(spec, reason)))
+}
+
 /// Whether the structured content is what it should be (GNT-P2 to P5).
-fn judge(spec: &ToolSpec, shape: &Shape<'_>) -> Result<(), GauntletError> {
-    let is_object = |structured: &RawValue| structured.get().starts_with('{');
+fn judge(spec: &ToolSpec, shape: &Shape<'_, '_>) -> Result<(), GauntletError> {
+    let is_object = |structured: View<'_, '_>| structured.kind() == Kind::Object;
     match (&spec.output, shape.structured) {
         (None, None) => Ok(()),
         (None, Some(structured)) if is_object(structured) => Ok(()),
@@ -279,20 +296,13 @@ fn judge(spec: &ToolSpec, shape: &Shape<'_>) -> Result<(), GauntletError> {
     }
 }
 
-fn fit(spec: &ToolSpec, schema: &CompiledSchema, structured: &RawValue) -> Result<(), GauntletError> {
+fn fit(spec: &ToolSpec, schema: &CompiledSchema, structured: View<'_, '_>) -> Result<(), GauntletError> {
     let tool = || spec.tool.clone();
-    let value = payload::value(structured).map_err(|unreadable| match unreadable {
-        Unreadable::Shape(reason) => misshapen(spec, reason),
-        Unreadable::TooDeep(limit) => GauntletError::OutputTooDeep { tool: tool(), limit },
-        Unreadable::TooManyNodes(limit) => {
-            GauntletError::OutputTooLarge { tool: tool(), limit, unit: "values" }
-        }
-    })?;
-    schema.validate(&value).map_err(|violations| {
+    schema.validate_read(structured).map_err(|violations| {
         // A root type that was not declared is a shape, not a detail.
         if violations.budget_exceeded {
             GauntletError::OutputBudget { tool: tool() }
-        } else if !value.is_object() {
+        } else if structured.kind() != Kind::Object {
             GauntletError::NonObjectOutput { tool: tool() }
         } else {
             GauntletError::Output { tool: tool(), violations }

@@ -4,8 +4,10 @@
 //! about the server's declaration, and finding it out in the middle of a call would be too late (GNT-S1). The
 //! survey runs first, so that the compiler only meets documents whose size and shape are already bounded.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
 
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{Draft, FancyRegex, PatternOptions};
@@ -14,7 +16,8 @@ use portcullis_core::canon;
 use serde_json::Value;
 
 use crate::survey::{self, Survey};
-use crate::validator::{self, Effort, Exhausted, Validator};
+use crate::tape::View;
+use crate::validator::{self, Effort, Exhausted, Instance, Validator};
 use crate::violations::SchemaViolations;
 use crate::{GauntletError, advertised};
 
@@ -41,8 +44,51 @@ struct Parts {
     role: SchemaRole,
     source: Value,
     digest: Sha256Digest,
+    meaning: Arc<Meaning>,
+}
+
+/// What every schema with the same canonical text has in common, whoever declared it (GNT-S1).
+#[derive(Debug)]
+struct Meaning {
     validator: Validator,
     survey: Survey,
+}
+
+/// The schemas in use, so that a server that is registered again, or a second one of its kind, compiles nothing.
+static IN_USE: LazyLock<Mutex<HashMap<Sha256Digest, Weak<Meaning>>>> = LazyLock::new(Mutex::default);
+
+impl Meaning {
+    /// The meaning of a schema whose canonical text is `text`: shared if it is in use, else worked out.
+    fn of(schema: &Value, text: &[u8], digest: Sha256Digest) -> Result<Arc<Self>, GauntletError> {
+        let in_use = || IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = in_use().get(&digest).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let meaning = Arc::new(Self::compile(schema, text.len())?);
+        let mut in_use = in_use();
+        in_use.retain(|_, meaning| meaning.strong_count() > 0);
+        in_use.insert(digest, Arc::downgrade(&meaning));
+        Ok(meaning)
+    }
+
+    fn compile(schema: &Value, bytes: usize) -> Result<Self, GauntletError> {
+        let dialect = survey::dialect(schema)?;
+        let (survey, document) = survey::survey(schema, bytes)?;
+        // Whether it means anything is not for us to say.
+        jsonschema::options()
+            .with_draft(dialect)
+            .offline()
+            .should_validate_formats(false)
+            .without_content_media_type_support("application/json")
+            .without_content_encoding_support("base64")
+            .with_pattern_options(pattern_options())
+            .build(schema)
+            .map_err(|error| refusal(&error))?;
+        let validator = validator::compile(&document, dialect)?;
+        // Last, because a schema that means nothing is refused for that.
+        advertised::check(schema)?;
+        Ok(Self { validator, survey })
+    }
 }
 
 impl CompiledSchema {
@@ -66,41 +112,40 @@ impl CompiledSchema {
         }
         let text =
             canon::to_jcs(schema).map_err(|_| GauntletError::uncompilable("", "not a JSON document"))?;
-        let dialect = survey::dialect(schema)?;
-        let (survey, document) = survey::survey(schema, text.len())?;
-        // Whether it means anything is not for us to say.
-        jsonschema::options()
-            .with_draft(dialect)
-            .offline()
-            .should_validate_formats(false)
-            .without_content_media_type_support("application/json")
-            .without_content_encoding_support("base64")
-            .with_pattern_options(pattern_options())
-            .build(schema)
-            .map_err(|error| refusal(&error))?;
-        let validator = validator::compile(&document, dialect)?;
-        // Last, because a schema that means nothing is refused for that.
-        advertised::check(schema)?;
         let digest = Sha256Digest::of(&text);
-        Ok(Self(Arc::new(Parts { role, source: schema.clone(), digest, validator, survey })))
+        let meaning = Meaning::of(schema, text.as_ref(), digest)?;
+        Ok(Self(Arc::new(Parts { role, source: schema.clone(), digest, meaning })))
     }
 
     /// Whether `instance` fits; if not, what is wrong with it. Gives up, and refuses, when the budget of one validation
     /// is used up (GNT-S5).
     pub fn validate(&self, instance: &Value) -> Result<(), SchemaViolations> {
+        self.judge(instance, || Cow::Borrowed(instance))
+    }
+
+    /// The same for a value that stands in a text.
+    pub(crate) fn validate_read(&self, instance: View<'_, '_>) -> Result<(), SchemaViolations> {
+        self.judge(instance, || Cow::Owned(instance.value()))
+    }
+
+    fn judge<'i, 'v>(
+        &self,
+        instance: impl Instance<'i>,
+        value: impl FnOnce() -> Cow<'v, Value>,
+    ) -> Result<(), SchemaViolations> {
         let mut effort = Effort::default();
         // The yes-or-no question is several times cheaper than collecting errors, and the answer is mostly yes.
-        match self.0.validator.is_valid(instance, &mut effort) {
+        match self.0.meaning.validator.is_valid(instance, &mut effort) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(self.explained(instance, &mut effort)),
+            Ok(false) => Err(self.explained(&value(), &mut effort)),
             Err(Exhausted) => Err(SchemaViolations::given_up()),
         }
     }
 
     fn explained(&self, instance: &Value, effort: &mut Effort) -> SchemaViolations {
-        let Parts { role, validator, survey, .. } = &*self.0;
-        let explain = |found: &mut dyn FnMut(_)| validator.explain(instance, effort, found);
-        SchemaViolations::collect(explain, *role, survey)
+        let Parts { role, meaning, .. } = &*self.0;
+        let explain = |found: &mut dyn FnMut(_)| meaning.validator.explain(instance, effort, found);
+        SchemaViolations::collect(explain, *role, &meaning.survey)
     }
 
     /// The SHA-256 of the schema's canonical text.
@@ -157,5 +202,29 @@ pub(crate) fn dialect_named(address: &str) -> Option<Draft> {
         "https://json-schema.org/draft/2019-09/schema" => Some(Draft::Draft201909),
         "http://json-schema.org/draft-07/schema" => Some(Draft::Draft7),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_schema_is_compiled_once_while_it_is_in_use() {
+        // GNT-S1
+        let compile = |schema: &Value, role| CompiledSchema::compile(schema, role).unwrap();
+        let schema = json!({"type": "object", "properties": {"once": {"type": "string"}}});
+        let first = compile(&schema, SchemaRole::Input);
+        let again = compile(&schema, SchemaRole::Output);
+        assert!(Arc::ptr_eq(&first.0.meaning, &again.0.meaning));
+        assert_eq!((first.role(), again.role()), (SchemaRole::Input, SchemaRole::Output));
+        let digest = first.digest();
+        drop((first, again));
+        let in_use = || IN_USE.lock().unwrap().get(&digest).and_then(Weak::upgrade).is_some();
+        assert!(!in_use(), "what nobody uses is not kept");
+        let other = compile(&json!({"type": "object"}), SchemaRole::Input);
+        assert!(!IN_USE.lock().unwrap().contains_key(&digest), "and forgotten with the next one");
+        drop(other);
     }
 }

@@ -5,9 +5,10 @@ use portcullis_core::jsonrpc::RpcError;
 use portcullis_core::scrub::{WITHHELD, scrub};
 use serde_json::Value;
 
+use crate::Gauntlet;
 use crate::sanitise::clean::{Clean, Raw};
 use crate::sanitise::{Escape, Report};
-use crate::{Gauntlet, leaves};
+use crate::tape::{Kind, Tape};
 
 /// The longest upstream error text shown, in characters before escaping.
 pub const MAX_ERROR_CHARACTERS: usize = 2_048;
@@ -54,14 +55,12 @@ impl Gauntlet {
         if json.len() > portcullis_core::scrub::MAX_BYTES {
             return None;
         }
-        leaves::walk(json, 0..json.len(), &mut 0, |token, place| match token {
-            leaves::Token::Key if !self.sanitiser.is_clean(&leaves::text_of(&json[place.clone()])?) => {
-                Err(leaves::Fault::Key)
-            }
-            _ => Ok(()),
-        })
-        .ok()?;
-        let mut value: Value = serde_json::from_str(json).ok()?;
+        let tape = Tape::read(json, &mut 0).ok()?;
+        let mut names = tape.root().everything().filter(|view| view.kind() == Kind::Name);
+        if !names.all(|name| self.sanitiser.is_clean(&name.text())) {
+            return None;
+        }
+        let mut value = tape.root().value();
         let mut pending = vec![&mut value];
         while let Some(value) = pending.pop() {
             match value {

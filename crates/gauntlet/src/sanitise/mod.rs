@@ -131,6 +131,8 @@ pub struct Sanitiser {
     literals: AhoCorasick,
     /// What makes a text worth a second look: controls, openers, the five.
     interesting: AsciiSet,
+    /// The same without the quote, which no string of a JSON text holds unless it is written with an escape.
+    in_json: AsciiSet,
     strip_ansi: bool,
 }
 
@@ -173,12 +175,14 @@ impl Sanitiser {
             .ascii_case_insensitive(true)
             .build(ascii.map(String::from_iter))
             .expect("a few short literals");
-        let interesting = (0..=127u8).filter(|byte| {
+        let is_interesting = |byte: &u8| {
             reader.openers.contains(*byte)
                 || strip::is_stripped(char::from(*byte))
                 || escape::SPECIALS.contains(*byte)
-        });
-        Self { interesting: AsciiSet::new(interesting), reader, literals, strip_ansi }
+        };
+        let interesting = AsciiSet::new((0..=127).filter(is_interesting));
+        let in_json = AsciiSet::new((0..=127).filter(|byte| *byte != b'"' && is_interesting(byte)));
+        Self { interesting, in_json, reader, literals, strip_ansi }
     }
 
     /// The three transforms on one text, into at most `room` bytes.
@@ -239,6 +243,11 @@ impl Sanitiser {
             return true;
         }
         !text.contains(strip::is_stripped) && !self.has_marker(text)
+    }
+
+    /// Whether every string of a JSON text is clean, as far as it is written without escapes.
+    pub(crate) fn is_quiet(&self, json: &str) -> bool {
+        self.in_json.survey(json.as_bytes()) == (false, false)
     }
 
     /// Whether any reading of the text holds a marker.

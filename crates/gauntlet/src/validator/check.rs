@@ -1,13 +1,16 @@
 //! Yes or no.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use jsonschema::error::ValidationErrorKind;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::number::{are_unique, compare, equal, is_multiple};
-use super::{Bound, Effort, Exhausted, Keyword, Members, Node, NodeId, Pattern, Properties, Validator};
+use super::{
+    Bound, Effort, Exhausted, Instance, Keyword, Kind, Members, Node, NodeId, Pattern, Properties, Validator,
+};
 
 /// How many bytes of text a pattern looks at for the price of a visit; counting characters is cheaper.
 const PATTERN_BYTES: usize = 256;
@@ -19,7 +22,7 @@ const COMPARED: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Seen<'i> {
     all_members: bool,
-    members: BTreeSet<&'i str>,
+    members: BTreeSet<Cow<'i, str>>,
     all_items: bool,
     first_items: usize,
     items: BTreeSet<usize>,
@@ -48,7 +51,7 @@ impl<'i> Seen<'i> {
 pub(super) fn check<'i>(
     validator: &Validator,
     id: NodeId,
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
@@ -66,7 +69,7 @@ pub(super) fn check<'i>(
 fn all_keywords<'i>(
     validator: &Validator,
     node: &Node,
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
@@ -82,7 +85,7 @@ fn all_keywords<'i>(
 fn asking<'i>(
     validator: &Validator,
     node: &Node,
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
@@ -100,7 +103,7 @@ fn asking<'i>(
 pub(super) fn evaluated<'i>(
     validator: &Validator,
     node: &Node,
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     effort: &mut Effort,
 ) -> Result<Seen<'i>, Exhausted> {
     let mut all = Seen::default();
@@ -120,50 +123,11 @@ pub(super) fn evaluated<'i>(
 pub(super) fn holds<'i>(
     validator: &Validator,
     keyword: &Keyword,
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
-    match (keyword, instance) {
-        (Keyword::Never, _) => Ok(false),
-        (Keyword::Type(types), _) => Ok(types.admit(instance)),
-        (Keyword::Const(value), _) => Ok(equal(value, instance)),
-        (Keyword::Enum(members), _) => is_member(members, instance, effort),
-        (Keyword::Limit(bound, limit), Value::Number(number)) => {
-            let order = compare(number, limit);
-            Ok(match bound {
-                Bound::Minimum => order != Ordering::Less,
-                Bound::ExclusiveMinimum => order == Ordering::Greater,
-                Bound::Maximum => order != Ordering::Greater,
-                Bound::ExclusiveMaximum => order == Ordering::Less,
-            })
-        }
-        (Keyword::MultipleOf(of), Value::Number(number)) => Ok(is_multiple(number, of)),
-        (Keyword::Length { least, most }, Value::String(text)) => {
-            effort.spend(text.len(), COUNTED_BYTES)?;
-            Ok(has_length(text, *least, *most))
-        }
-        (Keyword::Pattern(pattern), Value::String(text)) => pattern.matches(instance, text.len(), effort),
-        (Keyword::ItemCount { least, most }, Value::Array(items)) => Ok(within(items.len(), *least, *most)),
-        (Keyword::UniqueItems, Value::Array(items)) => {
-            let (unique, looked_at) = are_unique(items);
-            effort.spend(looked_at, COMPARED)?;
-            Ok(unique)
-        }
-        (Keyword::MemberCount { least, most }, Value::Object(members)) => {
-            Ok(within(members.len(), *least, *most))
-        }
-        (Keyword::Required(names), Value::Object(members)) => {
-            effort.spend(names.len(), COMPARED)?;
-            Ok(names.iter().all(|name| members.contains_key(&**name)))
-        }
-        (Keyword::DependentRequired(dependent), Value::Object(members)) => {
-            effort.spend(dependent.iter().map(|(_, needs)| 1 + needs.len()).sum(), COMPARED)?;
-            let met = |(name, needs): &(Box<str>, Vec<Box<str>>)| {
-                !members.contains_key(&**name) || needs.iter().all(|need| members.contains_key(&**need))
-            };
-            Ok(dependent.iter().all(met))
-        }
+    match (keyword, instance.kind()) {
         (Keyword::Reference(id), _) => check(validator, *id, instance, seen, effort),
         (Keyword::All(ids), _) => every(validator, ids, instance, seen, effort),
         (Keyword::Any(ids), _) => Ok(how_many(validator, ids, instance, 1, seen, effort)? >= 1),
@@ -173,59 +137,93 @@ pub(super) fn holds<'i>(
             let branches = (*condition, *then, *otherwise);
             conditional(validator, branches, instance, seen, effort)
         }
-        (Keyword::DependentSchemas(dependent), Value::Object(members)) => {
-            dependents(validator, dependent, instance, members, seen, effort)
+        (Keyword::DependentSchemas(dependent), Kind::Object) => {
+            dependents(validator, dependent, instance, seen, effort)
         }
-        (Keyword::Properties(properties), Value::Object(members)) => {
-            properties_hold(validator, properties, members, seen, effort)
+        (Keyword::Properties(properties), Kind::Object) => {
+            properties_hold(validator, properties, instance, seen, effort)
         }
-        (Keyword::PropertyNames(id), Value::Object(members)) => {
-            for name in members.keys() {
-                if !names_fit(validator, *id, name, effort)? {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
+        (Keyword::PropertyNames(id), Kind::Object) => all_names_fit(validator, *id, instance, effort),
+        (Keyword::Items { prefix, rest }, Kind::Array) => {
+            items_hold(validator, prefix, *rest, instance, seen, effort)
         }
-        (Keyword::Items { prefix, rest }, Value::Array(items)) => {
-            items_hold(validator, prefix, *rest, items, seen, effort)
-        }
-        (Keyword::Contains { node, least, most, evaluates }, Value::Array(items)) => {
-            let found = contained(validator, *node, items, seen.filter(|_| *evaluates), effort)?;
+        (Keyword::Contains { node, least, most, evaluates }, Kind::Array) => {
+            let found = contained(validator, *node, instance, seen.filter(|_| *evaluates), effort)?;
             Ok(within(found, Some(*least), *most))
         }
-        (Keyword::UnevaluatedProperties(id), Value::Object(members)) => {
-            let Some(seen) = seen else { return Ok(true) };
-            for (name, member) in members {
-                if !seen.has_member(name) && !check(validator, *id, member, None, effort)? {
-                    return Ok(false);
-                }
-            }
-            seen.all_members = true;
-            Ok(true)
+        (Keyword::UnevaluatedProperties(id), Kind::Object) => {
+            other_members_fit(validator, *id, instance, seen, effort)
         }
-        (Keyword::UnevaluatedItems(id), Value::Array(items)) => {
-            let Some(seen) = seen else { return Ok(true) };
-            for (at, item) in items.iter().enumerate() {
-                if !seen.has_item(at) && !check(validator, *id, item, None, effort)? {
-                    return Ok(false);
-                }
-            }
-            seen.all_items = true;
-            Ok(true)
+        (Keyword::UnevaluatedItems(id), Kind::Array) => {
+            other_items_fit(validator, *id, instance, seen, effort)
         }
+        _ => holds_alone(keyword, instance, effort),
+    }
+}
+
+/// Whether a keyword holds that leads to no other node. Apart from the others, whose stack frames stand for every level
+/// of a value and a schema.
+fn holds_alone<'i>(
+    keyword: &Keyword,
+    instance: impl Instance<'i>,
+    effort: &mut Effort,
+) -> Result<bool, Exhausted> {
+    match (keyword, instance.kind()) {
+        (Keyword::Never, _) => Ok(false),
+        (Keyword::Type(types), _) => Ok(types.admit(instance)),
+        (Keyword::Const(value), _) => Ok(equal(value, &instance.value())),
+        (Keyword::Enum(members), _) => is_member(members, instance, effort),
+        (Keyword::Limit(bound, limit), Kind::Number) => {
+            let order = compare(&instance.number(), limit);
+            Ok(match bound {
+                Bound::Minimum => order != Ordering::Less,
+                Bound::ExclusiveMinimum => order == Ordering::Greater,
+                Bound::Maximum => order != Ordering::Greater,
+                Bound::ExclusiveMaximum => order == Ordering::Less,
+            })
+        }
+        (Keyword::MultipleOf(of), Kind::Number) => Ok(is_multiple(&instance.number(), of)),
+        (Keyword::Length { least, most }, Kind::String) => {
+            let text = instance.text();
+            effort.spend(text.len(), COUNTED_BYTES)?;
+            Ok(has_length(&text, *least, *most))
+        }
+        (Keyword::Pattern(pattern), Kind::String) => pattern.matches(&instance.value(), effort),
+        (Keyword::ItemCount { least, most }, Kind::Array)
+        | (Keyword::MemberCount { least, most }, Kind::Object) => Ok(within(instance.count(), *least, *most)),
+        (Keyword::UniqueItems, Kind::Array) => {
+            let (unique, looked_at) = are_unique(instance.value().as_array().map_or(&[], Vec::as_slice));
+            effort.spend(looked_at, COMPARED)?;
+            Ok(unique)
+        }
+        (Keyword::Required(names), Kind::Object) => {
+            effort.spend(names.len(), COMPARED)?;
+            Ok(names.iter().all(|name| instance.member(name).is_some()))
+        }
+        (Keyword::DependentRequired(dependent), Kind::Object) => {
+            effort.spend(dependent.iter().map(|(_, needs)| 1 + needs.len()).sum(), COMPARED)?;
+            let has = |name: &str| instance.member(name).is_some();
+            Ok(dependent.iter().all(|(name, needs)| !has(name) || needs.iter().all(|need| has(need))))
+        }
+        // What is said about one type says nothing about the others.
         _ => Ok(true),
     }
 }
 
-fn is_member(members: &Members, instance: &Value, effort: &mut Effort) -> Result<bool, Exhausted> {
+fn is_member<'i>(
+    members: &Members,
+    instance: impl Instance<'i>,
+    effort: &mut Effort,
+) -> Result<bool, Exhausted> {
     match members {
-        Members::Texts(texts) => Ok(instance
-            .as_str()
-            .is_some_and(|text| texts.binary_search_by(|member| (**member).cmp(text)).is_ok())),
+        Members::Texts(texts) => {
+            let is_one = |text: &str| texts.binary_search_by(|member| (**member).cmp(text)).is_ok();
+            Ok(instance.kind() == Kind::String && is_one(&instance.text()))
+        }
         Members::Values(values) => {
             effort.spend(values.len(), COMPARED)?;
-            Ok(values.iter().any(|value| equal(value, instance)))
+            let instance = instance.value();
+            Ok(values.iter().any(|value| equal(value, &instance)))
         }
     }
 }
@@ -243,9 +241,9 @@ fn has_length(text: &str, least: Option<u64>, most: Option<u64>) -> bool {
 }
 
 impl Pattern {
-    /// Whether a text, of `len` bytes, matches. A pattern that runs out of steps decides nothing (GNT-S6).
-    fn matches(&self, text: &Value, len: usize, effort: &mut Effort) -> Result<bool, Exhausted> {
-        effort.spend(len, PATTERN_BYTES)?;
+    /// Whether a text matches. A pattern that runs out of steps decides nothing (GNT-S6).
+    fn matches(&self, text: &Value, effort: &mut Effort) -> Result<bool, Exhausted> {
+        effort.spend(text.as_str().map_or(0, str::len), PATTERN_BYTES)?;
         if self.0.is_valid(text) {
             return Ok(true);
         }
@@ -263,7 +261,7 @@ impl Pattern {
 fn every<'i>(
     validator: &Validator,
     ids: &[NodeId],
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
@@ -279,7 +277,7 @@ fn every<'i>(
 fn how_many<'i>(
     validator: &Validator,
     ids: &[NodeId],
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     enough: usize,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
@@ -298,7 +296,7 @@ fn how_many<'i>(
 fn apart<'i>(
     validator: &Validator,
     id: NodeId,
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
@@ -314,7 +312,7 @@ fn apart<'i>(
 fn conditional<'i>(
     validator: &Validator,
     (condition, then, otherwise): (NodeId, Option<NodeId>, Option<NodeId>),
-    instance: &'i Value,
+    instance: impl Instance<'i>,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
@@ -326,14 +324,13 @@ fn conditional<'i>(
 fn dependents<'i>(
     validator: &Validator,
     dependent: &[(Box<str>, NodeId)],
-    instance: &'i Value,
-    members: &Map<String, Value>,
+    instance: impl Instance<'i>,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
     effort.spend(dependent.len(), COMPARED)?;
     for (name, id) in dependent {
-        if members.contains_key(&**name) && !check(validator, *id, instance, seen.as_deref_mut(), effort)? {
+        if instance.member(name).is_some() && !check(validator, *id, instance, seen.as_deref_mut(), effort)? {
             return Ok(false);
         }
     }
@@ -343,32 +340,32 @@ fn dependents<'i>(
 fn properties_hold<'i>(
     validator: &Validator,
     properties: &Properties,
-    members: &'i Map<String, Value>,
+    instance: impl Instance<'i>,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
     effort.spend(properties.named.len(), COMPARED)?;
     for at in &properties.order {
         let (name, id) = &properties.named[*at];
-        if let Some((name, member)) = members.get_key_value(&**name) {
+        if let Some(member) = instance.member(name) {
             if !check(validator, *id, member, None, effort)? {
                 return Ok(false);
             }
             if let Some(seen) = &mut seen {
-                seen.members.insert(name);
+                seen.members.insert(name.to_string().into());
             }
         }
     }
     if properties.patterns.is_empty() && properties.additional.is_none() {
         return Ok(true);
     }
-    for (name, member) in members {
-        for id in others_for(properties, name, effort)? {
+    for (name, member) in instance.members() {
+        for id in others_for(properties, &name, effort)? {
             if !check(validator, id, member, None, effort)? {
                 return Ok(false);
             }
             if let Some(seen) = &mut seen {
-                seen.members.insert(name);
+                seen.members.insert(name.clone());
             }
         }
     }
@@ -386,7 +383,7 @@ pub(super) fn others_for(
         let text = Value::from(name);
         for (pattern, id) in &properties.patterns {
             effort.visit()?;
-            if pattern.matches(&text, name.len(), effort)? {
+            if pattern.matches(&text, effort)? {
                 ids.push(*id);
             }
         }
@@ -395,6 +392,20 @@ pub(super) fn others_for(
         ids.extend(properties.additional);
     }
     Ok(ids)
+}
+
+fn all_names_fit<'i>(
+    validator: &Validator,
+    id: NodeId,
+    instance: impl Instance<'i>,
+    effort: &mut Effort,
+) -> Result<bool, Exhausted> {
+    for (name, _) in instance.members() {
+        if !names_fit(validator, id, &name, effort)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a member may have its name.
@@ -407,15 +418,50 @@ pub(super) fn names_fit(
     check(validator, id, &Value::from(name), None, effort)
 }
 
+/// The members that no keyword beside this one evaluated.
+fn other_members_fit<'i>(
+    validator: &Validator,
+    id: NodeId,
+    instance: impl Instance<'i>,
+    seen: Option<&mut Seen<'i>>,
+    effort: &mut Effort,
+) -> Result<bool, Exhausted> {
+    let Some(seen) = seen else { return Ok(true) };
+    for (name, member) in instance.members() {
+        if !seen.has_member(&name) && !check(validator, id, member, None, effort)? {
+            return Ok(false);
+        }
+    }
+    seen.all_members = true;
+    Ok(true)
+}
+
+fn other_items_fit<'i>(
+    validator: &Validator,
+    id: NodeId,
+    instance: impl Instance<'i>,
+    seen: Option<&mut Seen<'i>>,
+    effort: &mut Effort,
+) -> Result<bool, Exhausted> {
+    let Some(seen) = seen else { return Ok(true) };
+    for (at, item) in instance.items().enumerate() {
+        if !seen.has_item(at) && !check(validator, id, item, None, effort)? {
+            return Ok(false);
+        }
+    }
+    seen.all_items = true;
+    Ok(true)
+}
+
 fn items_hold<'i>(
     validator: &Validator,
     prefix: &[NodeId],
     rest: Option<NodeId>,
-    items: &'i [Value],
+    instance: impl Instance<'i>,
     seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<bool, Exhausted> {
-    for (at, item) in items.iter().enumerate() {
+    for (at, item) in instance.items().enumerate() {
         let Some(id) = prefix.get(at).copied().or(rest) else { break };
         if !check(validator, id, item, None, effort)? {
             return Ok(false);
@@ -432,12 +478,12 @@ fn items_hold<'i>(
 pub(super) fn contained<'i>(
     validator: &Validator,
     node: NodeId,
-    items: &'i [Value],
+    instance: impl Instance<'i>,
     mut seen: Option<&mut Seen<'i>>,
     effort: &mut Effort,
 ) -> Result<usize, Exhausted> {
     let mut found = 0;
-    for (at, item) in items.iter().enumerate() {
+    for (at, item) in instance.items().enumerate() {
         if check(validator, node, item, None, effort)? {
             found += 1;
             if let Some(seen) = &mut seen {

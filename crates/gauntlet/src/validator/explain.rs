@@ -167,8 +167,8 @@ impl<'v> Explanation<'v, '_, '_> {
                     }
                 }
             }
-            (Keyword::Contains { node: wanted, least, most, .. }, Value::Array(items)) => {
-                let count = contained(self.validator, *wanted, items, None, self.effort)? as u64;
+            (Keyword::Contains { node: wanted, least, most, .. }, Value::Array(_)) => {
+                let count = contained(self.validator, *wanted, instance, None, self.effort)? as u64;
                 if count < *least {
                     self.say(node, "contains", "does not contain the required item".into(), None);
                 } else if most.is_some_and(|most| count > most) {

@@ -11,6 +11,7 @@
 //! | `compile` | from a surveyed schema to nodes |
 //! | `check` | yes or no, with what was evaluated where somebody asks |
 //! | `explain` | what is wrong, once the answer was no |
+//! | `instance` | what is validated: a value that was built, or one that stands in a text |
 //! | `effort` | the budget |
 //! | `number` | numbers by their value, and values equal in the sense of JSON Schema |
 //!
@@ -21,6 +22,7 @@ mod check;
 mod compile;
 mod effort;
 mod explain;
+mod instance;
 mod number;
 
 use std::sync::Arc;
@@ -30,6 +32,8 @@ use serde_json::{Number, Value};
 pub(crate) use compile::compile;
 pub(crate) use effort::{Effort, Exhausted};
 pub(crate) use explain::{Complaint, Name, Step};
+pub(crate) use instance::Instance;
+use instance::Kind;
 
 /// Index of a node.
 type NodeId = u32;
@@ -141,15 +145,16 @@ impl Types {
         TYPE_NAMES.iter().position(|known| *known == name).is_some_and(|at| self.0 & (1 << at) != 0)
     }
 
-    fn admit(self, value: &Value) -> bool {
-        let bit = match value {
-            Value::Array(_) => 1,
-            Value::Bool(_) => 2,
-            Value::Null => 8,
-            Value::Object(_) => 32,
-            Value::String(_) => 64,
-            Value::Number(number) if number::is_integer(number) => 4 | 16,
-            Value::Number(_) => 16,
+    fn admit<'i>(self, instance: impl Instance<'i>) -> bool {
+        let bit = match instance.kind() {
+            Kind::Array => 1,
+            Kind::Bool => 2,
+            Kind::Null => 8,
+            Kind::Object => 32,
+            Kind::String => 64,
+            // Whether a number is an integer matters where not every number will do.
+            Kind::Number if self.0 & 16 == 0 && instance.is_integer() => 4,
+            Kind::Number => 16,
         };
         self.0 & bit != 0
     }
@@ -173,7 +178,11 @@ struct Pattern(Arc<jsonschema::Validator>);
 
 impl Validator {
     /// Whether `instance` fits. Every visit is taken from `effort`.
-    pub(crate) fn is_valid(&self, instance: &Value, effort: &mut Effort) -> Result<bool, Exhausted> {
+    pub(crate) fn is_valid<'i>(
+        &self,
+        instance: impl Instance<'i>,
+        effort: &mut Effort,
+    ) -> Result<bool, Exhausted> {
         check::check(self, 0, instance, None, effort)
     }
 

@@ -297,3 +297,43 @@ fn arguments_nested_beyond_reason_are_refused_and_hold_up_nobody() {
     assert_eq!(agent.call("spy__echo", json!({"text": "y"}))["result"]["content"][0]["text"], "y");
     daemon.stop();
 }
+
+#[test]
+fn a_result_that_costs_too_much_to_judge_is_withheld_and_others_pass_meanwhile() {
+    // SG-07: a choice over the same child twice, at every level of a deep value
+    let home = open_home();
+    let spy = Spy::new(&home);
+    let branch = json!({"type": "object", "required": ["c"], "properties": {"c": {"$ref": "#/$defs/n"}}});
+    let output = json!({
+        "type": "object", "additionalProperties": false, "required": ["text"],
+        "properties": {"text": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"oneOf": [branch, branch]}},
+    });
+    let nested = (0..60).fold(json!("unseen"), |inner, _| json!({"c": inner}));
+    spy.control(&json!({
+        "output_schema": {"echo": output},
+        "result": {"echo": {"content": [], "structuredContent": {"text": nested}}},
+    }));
+    let honest = "      schema:\n        type: object\n        additionalProperties: false\n        required: [text]\n        properties:\n          text: { type: string }\n";
+    let declaration = spy.declaration();
+    let doubling = declaration.replacen(honest, &format!("      schema: {output}\n"), 1);
+    assert_ne!(declaration, doubling);
+    spy.register_as(&home, &doubling);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2026-07-28");
+    let (costly, other) = std::thread::scope(|scope| {
+        let costly = scope.spawn(|| agent.call("spy__echo", json!({"text": "x"})));
+        let other = Agent::open(&daemon, "2026-07-28").call("spy__add", json!({"a": 1, "b": 2}));
+        (costly.join().unwrap(), other)
+    });
+    let refused = document(&costly);
+    assert_eq!(
+        (&refused["error"], &refused["details"]["violation"]),
+        (&json!("UPSTREAM_ERROR"), &json!("mcp-schema-budget")),
+        "{costly}"
+    );
+    assert!(!costly.to_string().contains("unseen"));
+    assert!(other["result"]["isError"].as_bool() != Some(true), "{other}");
+    daemon.stop();
+    home.verify();
+}
