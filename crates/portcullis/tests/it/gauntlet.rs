@@ -320,10 +320,10 @@ fn a_result_that_costs_too_much_to_judge_is_withheld_and_others_pass_meanwhile()
     spy.register_as(&home, &doubling);
     let daemon = home.serve();
     let _operator = Operator::on_duty(&home);
-    let agent = Agent::open(&daemon, "2026-07-28");
+    let call = |tool: &str, arguments: Value| Agent::open(&daemon, "2026-07-28").call(tool, arguments);
     let (costly, other) = std::thread::scope(|scope| {
-        let costly = scope.spawn(|| agent.call("spy__echo", json!({"text": "x"})));
-        let other = Agent::open(&daemon, "2026-07-28").call("spy__add", json!({"a": 1, "b": 2}));
+        let costly = scope.spawn(|| call("spy__echo", json!({"text": "x"})));
+        let other = call("spy__add", json!({"a": 1, "b": 2}));
         (costly.join().unwrap(), other)
     });
     let refused = document(&costly);
