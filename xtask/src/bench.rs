@@ -2,7 +2,7 @@
 
 use crate::spine::{self, Options};
 use crate::workspace::Workspace;
-use crate::{Outcome, audit, catalogue, context, gauntlet};
+use crate::{Outcome, audit, catalogue, context, gauntlet, governance};
 
 /// Runs what was asked for; without a name, everything.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
@@ -10,6 +10,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
         [] => {
             audit::run(workspace)?;
             gauntlet::run(workspace)?;
+            governance::run(workspace)?;
             context::run(workspace)?;
             catalogue::routing(workspace)?;
             catalogue::tokens(workspace)?;
@@ -18,10 +19,11 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
         ["audit"] => audit::run(workspace),
         ["context"] => context::run(workspace),
         ["gauntlet"] => gauntlet::run(workspace),
+        ["governance"] => governance::run(workspace),
         ["routing"] => catalogue::routing(workspace),
         ["tokens"] => catalogue::tokens(workspace),
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
-        _ => Err("bench knows audit, context, gauntlet, routing, tokens and spine".to_owned()),
+        _ => Err("bench knows audit, context, gauntlet, governance, routing, tokens and spine".to_owned()),
     }
 }
 

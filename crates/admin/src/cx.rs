@@ -10,7 +10,7 @@ use crate::registry::Registry;
 use crate::roles::Roles;
 use crate::services::{
     ApprovalService, AuditService, CallService, CredentialService, GrantService, HistoryService,
-    HouseService, PolicyService, ServerService, TrustService,
+    HouseService, PolicyService, ServerService, SessionService, TrustService,
 };
 
 /// What a handler is given besides its arguments.
@@ -67,6 +67,11 @@ impl Cx {
     /// Past calls.
     pub fn calls(&self) -> CallService {
         CallService::new(self.control.clone())
+    }
+
+    /// Live sessions, and what stops them.
+    pub fn sessions(&self) -> SessionService {
+        SessionService::new(self.control.clone())
     }
 
     /// The evidence.

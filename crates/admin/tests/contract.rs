@@ -238,7 +238,7 @@ fn every_tool_is_described_as_specified() {
     // ADM-11, ADM-12, SO-34
     let registry = Registry::build(portcullis_admin::tools::modules()).unwrap();
     assert_eq!(registry.len(), 152 + 5, "and five more: calls and drafts");
-    assert_eq!(registry.tools().filter(|tool| tool.is_wired()).count(), 70);
+    assert_eq!(registry.tools().filter(|tool| tool.is_wired()).count(), 74);
     for tool in registry.tools() {
         let schema = tool.input_schema();
         assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)));

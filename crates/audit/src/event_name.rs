@@ -77,6 +77,7 @@ event_names! {
     ServerHalted = "server.halted",
     ServerResumed = "server.resumed",
     ServerVersionChanged = "server.version_changed",
+    ServerSurfaceChanged = "server.surface_changed",
     ServerRemoved = "server.removed",
 
     DeclarationSubmitted = "declaration.submitted",

@@ -17,8 +17,10 @@
 //! their events durable (GOV-705). Every refusal leaves through one [`ErrorDocument`], after its event.
 
 mod gating;
+mod stopping;
 pub(crate) mod subscribing;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,9 +41,9 @@ use portcullis_governance::notes::{Canonicalized, Determined, EnvelopeUsed, Eval
 use portcullis_governance::permit::{Mint, Permit};
 use portcullis_governance::policy::{Authorised, Circumstances, Decision, Verdict};
 use portcullis_governance::record::{Isolation, Transport};
-use portcullis_governance::registry::ToolEntry;
+use portcullis_governance::registry::{Availability, ToolEntry};
 use portcullis_governance::request::{CanonicalRequest, RequestError};
-use portcullis_governance::session::Session;
+use portcullis_governance::session::{Roll, Session};
 use portcullis_governance::trail::Trail;
 use portcullis_sandbox::doctor;
 use portcullis_sandbox::launch::WAIVABLE;
@@ -54,6 +56,7 @@ use tokio::sync::{OwnedMutexGuard, mpsc};
 use crate::access::Access;
 use crate::edge::attendant::{Attendant, Shown};
 use crate::gates::Gates;
+use crate::lifecycle::stopping::Passing;
 use crate::long_work::off_the_async_threads;
 use crate::replay::Replaying;
 use crate::replicas::Replicas;
@@ -68,6 +71,8 @@ pub struct Lifecycle {
     pub(crate) log: AuditLog,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) book: Arc<Book>,
+    /// The sessions there are.
+    pub(crate) sessions: Arc<Roll>,
     pub(crate) mint: Mint,
     pub(crate) boundary: Boundary,
     pub(crate) fingerprint_key: Secret<[u8; 32]>,
@@ -188,6 +193,8 @@ pub(crate) struct Proposal {
     arguments: Option<Box<RawValue>>,
     pub(crate) trail: Trail,
     pub(crate) lineage: portcullis_core::Lineage,
+    /// How it passes the checkpoint of its session.
+    passing: Passing,
     log: LogId,
 }
 
@@ -237,10 +244,12 @@ impl Lifecycle {
         self.is_in_touch(entry, proposal)?;
         let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
+        self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
         let _turn = self.take_turn(entry, proposal).await;
+        call.session.remember(&request);
         let permit = self.issue(authorised, entry, call, proposal);
         if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
             return self.replay(replaying, permit, (request, screened), entry, call, proposal).await;
@@ -271,7 +280,8 @@ impl Lifecycle {
         call.attendant.serve(&entry);
         trail.about(&entry.tool, entry.server.trust_in(entry.tool.id()).as_str());
         trail.note(EventName::ProposalReceived, received);
-        Ok(Proposal { id, world, entry, arguments, trail, lineage, log: self.log.id() })
+        let passing = Passing::Freely;
+        Ok(Proposal { id, world, entry, arguments, trail, lineage, passing, log: self.log.id() })
     }
 
     /// A replica that cannot reach the others does not know what they halted or took back (AUD-68).
@@ -333,6 +343,13 @@ impl Lifecycle {
         if !entry.server.is_active() {
             let reason = entry.server.record.halt.as_deref().unwrap_or("halted");
             let message = format!("server '{}' is halted: {reason}", entry.tool.id().server());
+            let document = ErrorDocument::fault(Fault::NotAccepted, entry.tool.id().short(), message);
+            return Err(refuse(proposal, document));
+        }
+        // GOV-502: the world that this call was found in may be older than the last look at the server.
+        if entry.server.live.availability(entry.tool.id()) != Availability::Accepted {
+            let message =
+                "the server has changed or withdrawn it; it waits for an operator to accept what it is now";
             let document = ErrorDocument::fault(Fault::NotAccepted, entry.tool.id().short(), message);
             return Err(refuse(proposal, document));
         }
@@ -410,13 +427,16 @@ impl Lifecycle {
         evidence: &Evidence,
         proposal: &mut Proposal,
     ) -> Result<Authorised<'r>, ErrorDocument> {
-        if let Some(authorised) = decision.unattended() {
-            let not_needed = Determined { approval_id: None, outcome: "not_needed", scope: None };
-            proposal.trail.note(EventName::ApprovalDetermined, not_needed);
-            return Ok(authorised);
-        }
-        if let Some(authorised) = self.claim(request, decision, proposal) {
-            return Ok(authorised);
+        // GOV-1203: a call that stops its session is asked about, whatever was granted before.
+        if proposal.passing == Passing::Freely {
+            if let Some(authorised) = decision.unattended() {
+                let not_needed = Determined { approval_id: None, outcome: "not_needed", scope: None };
+                proposal.trail.note(EventName::ApprovalDetermined, not_needed);
+                return Ok(authorised);
+            }
+            if let Some(authorised) = self.claim(request, decision, proposal) {
+                return Ok(authorised);
+            }
         }
         // SURF-90: for the document of a gate what was granted counts, but nobody is asked.
         if call.is_source {
@@ -424,6 +444,9 @@ impl Lifecycle {
             return Err(ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message));
         }
         let id = self.ask(request, entry, decision, evidence, proposal).await?;
+        if proposal.passing == Passing::OnceApproved {
+            call.session.checkpoint_awaits(id);
+        }
         match self.wait_for_decision(id, entry, call).await {
             State::Approved | State::Consumed => {}
             State::Denied => {
@@ -722,7 +745,29 @@ impl Lifecycle {
     /// Step 9. One frame.
     async fn transmit(&self, validated: ValidatedPermit, channel: &Live, call: &Call) -> SealedResponse {
         let attendant: Arc<dyn Beside> = call.attendant.clone();
-        channel.converse(validated, call.cancel.clone(), Some(&attendant)).await
+        let (canceller, cancel) = CancellationSignal::pair();
+        let (mut killed, mut gone) = (validated.killed(), call.cancel.clone());
+        if gone.is_cancelled() {
+            canceller.cancel();
+        }
+        // Its client may go, and an operator may cut it (GOV-1004).
+        let stop = async move {
+            let cut = async {
+                if killed.wait_for(|killed| *killed).await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                () = gone.cancelled() => {}
+                () = cut => {}
+            }
+            canceller.cancel();
+            std::future::pending::<Infallible>().await
+        };
+        tokio::select! {
+            sealed = channel.converse(validated, cancel, Some(&attendant)) => sealed,
+            never = stop => match never {},
+        }
     }
 
     /// Step 10. Recorded, then validated, then released.

@@ -8,9 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwapOption;
+use portcullis_core::Item;
 use portcullis_core::error::Fault;
-use portcullis_governance::declaration::live::{self, LiveSurface, LiveTool};
-use portcullis_governance::registry::ServerEntry;
+use portcullis_governance::declaration::live::{self, Difference, LiveSurface, LiveTool};
+use portcullis_governance::record::Surface;
+use portcullis_governance::registry::{Availability, ServerEntry};
 use portcullis_upstream::{Connection, Live, Snapshot, UpstreamError};
 use serde_json::value::RawValue;
 
@@ -23,6 +25,8 @@ pub struct Upstream {
     drifted: ArcSwapOption<LiveSurface>,
     /// Whether its instructions are not those that were accepted (SURF-14).
     says_other_things: AtomicBool,
+    /// Whether its surface is not what it was when somebody last asked.
+    shifted: AtomicBool,
     verifying: tokio::sync::Mutex<()>,
     turns: Arc<tokio::sync::Mutex<()>>,
     /// Set once somebody keeps the server's subscriptions (see `following`).
@@ -75,6 +79,7 @@ impl Upstream {
             verified: ArcSwapOption::empty(),
             drifted: ArcSwapOption::empty(),
             says_other_things: AtomicBool::new(false),
+            shifted: AtomicBool::new(false),
             verifying: tokio::sync::Mutex::default(),
             turns: Arc::default(),
             keeper: OnceLock::new(),
@@ -122,11 +127,29 @@ impl Upstream {
         self.says_other_things.load(Ordering::Acquire)
     }
 
+    /// Whether the surface of a server that may change it has changed since this was last asked.
+    pub(crate) fn take_shift(&self) -> bool {
+        self.shifted.swap(false, Ordering::AcqRel)
+    }
+
     fn check(&self, entry: &ServerEntry, live: LiveSurface) -> Result<(), NotUsable> {
-        let checked = check(entry, &live);
+        let difference = entry.declaration.drift(&live);
+        let checked = match entry.record.surface {
+            Surface::Static => check_version(entry, &live).and_then(|()| unchanged(&difference)),
+            Surface::Dynamic => check_version(entry, &live).map(|()| {
+                if take_stock(entry, &difference) {
+                    self.shifted.store(true, Ordering::Release);
+                }
+            }),
+        };
         let changed = live.instructions != entry.declaration.live().instructions;
         self.says_other_things.store(changed, Ordering::Release);
-        self.drifted.store(checked.is_err().then(|| Arc::new(live)));
+        let drifted = checked.is_err() || !difference.is_empty();
+        let before = self.drifted.swap(drifted.then(|| Arc::new(live)));
+        // What nobody declared is news too, though nothing that could be called has changed.
+        if checked.is_ok() && before.is_some() != drifted {
+            self.shifted.store(true, Ordering::Release);
+        }
         checked
     }
 
@@ -163,7 +186,7 @@ pub fn surface(snapshot: &Snapshot) -> Result<LiveSurface, NotUsable> {
     })
 }
 
-fn check(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsable> {
+fn check_version(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsable> {
     // GOV-1302: a version that is given must be the registered one.
     let registered = entry.record.server_version.as_str();
     if let Some(version) = live.server_version.as_deref().filter(|version| *version != registered) {
@@ -171,7 +194,32 @@ fn check(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsable> {
         let reason = format!("the server says it is version {shown}, registered is {registered:?}");
         return Err(NotUsable::Drifted { fault: Fault::Version, tools: Vec::new(), reason });
     }
-    let difference = entry.declaration.drift(live);
+    Ok(())
+}
+
+/// GOV-502: what is as it was accepted can be called, and nothing else. True if anything is otherwise than before.
+fn take_stock(entry: &ServerEntry, difference: &Difference) -> bool {
+    let mut news = false;
+    for tool in entry.declaration.tools().iter().chain(entry.declaration.prompts()) {
+        let name = match tool.id().item() {
+            Item::Prompt(name) => format!("prompt {name}"),
+            item => item.name().to_owned(),
+        };
+        let is_it = |found: &str| found == name;
+        let availability = if difference.removed.iter().any(|found| is_it(found)) {
+            Availability::Withdrawn
+        } else if difference.changed.iter().any(|change| is_it(&change.tool)) {
+            Availability::PendingRedeclaration
+        } else {
+            Availability::Accepted
+        };
+        news |= entry.live.found(tool.id(), availability);
+    }
+    news
+}
+
+/// GOV-501: a static surface is what was accepted.
+fn unchanged(difference: &Difference) -> Result<(), NotUsable> {
     if difference.is_empty() {
         return Ok(());
     }

@@ -39,6 +39,8 @@ pub struct AcceptedDeclaration {
     followable: Vec<ToolName>,
     server_requests: Vec<AcceptedRequest>,
     client_capabilities: Value,
+    /// How often a dynamic surface is looked at.
+    refresh: Option<Duration>,
 }
 
 /// One callable tool, or a resource, template or prompt, which are asked for in the same way.
@@ -247,7 +249,13 @@ impl AcceptedDeclaration {
             followable,
             server_requests,
             client_capabilities,
+            refresh: declaration.body.server.refresh.as_ref().map(|refresh| refresh.max_age.0),
         })
+    }
+
+    /// How often the server is looked at again, if its surface may change (GOV-502).
+    pub fn refresh(&self) -> Option<Duration> {
+        self.refresh
     }
 
     /// `<counter>:<sha256>`.

@@ -4,6 +4,7 @@
 //! rebuilds the book from it. A grant is used through a [`Claim`]: taken when the permit is issued, spent when
 //! the intent is durable, and given back if the call ends before that.
 
+mod ahead;
 mod book;
 mod envelope;
 
@@ -19,6 +20,7 @@ use crate::operator::{Method, Separation};
 use crate::policy::Offer;
 use crate::request::Fingerprint;
 
+pub use ahead::{Ahead, GivenAhead};
 pub use book::{Book, Claim};
 pub use envelope::Envelope;
 

@@ -23,7 +23,7 @@ use crate::accepted::Reach;
 use crate::broker::Delivery;
 use crate::declaration::SideEffect;
 use crate::notes::{Came, Intent, OfPermit};
-use crate::permit::{Mint, Permit, PermitKey};
+use crate::permit::{Fate, Mint, Permit, PermitKey};
 use crate::registry::{ActiveRegistry, Registry};
 use crate::request::{CanonicalRequest, Fingerprint};
 use crate::session::Session;
@@ -181,6 +181,7 @@ struct Facts {
     fingerprint: Fingerprint,
     reach: Option<Arc<Reach>>,
     deliveries: Arc<[Delivery]>,
+    fate: Arc<Fate>,
 }
 
 /// Proof that the intent is durable. Made only from a resolved commit (AUD-22).
@@ -208,6 +209,11 @@ impl ValidatedPermit {
     /// Whether the declaration says that calling twice is like calling once.
     pub fn idempotent(&self) -> bool {
         self.facts.idempotent
+    }
+
+    /// Tells when an operator cuts the call.
+    pub fn killed(&self) -> tokio::sync::watch::Receiver<bool> {
+        self.facts.fate.killed()
     }
 
     /// Which one it is.
@@ -412,6 +418,7 @@ impl Boundary {
             reach: tool.reach().cloned(),
             deliveries: Arc::clone(tool.deliveries()),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
+            fate: permit.fate().clone(),
         };
         // The trail takes the note below while it lends the steps above.
         let mut steps = trail.steps().to_vec();
@@ -459,6 +466,7 @@ impl Boundary {
         if let Some(claim) = permit.into_claim() {
             claim.spend();
         }
+        facts.fate.sent();
         failpoint::pass("boundary.before_transmit");
         Ok(ValidatedPermit { facts, frame, _intent: IntentReceipt { _receipt: receipt } })
     }
@@ -500,7 +508,9 @@ impl Boundary {
         let alive = self.clock.now() < body.exp && self.clock.uptime() < permit.deadline();
         // A policy activation kills issued permits (GOV-801), and so does the end of the approval behind one
         // (GOV-906): the state is no longer `issued`.
-        let issued = registry.policy().version() == body.policy_version && permit.approval_stands();
+        let issued = registry.policy().version() == body.policy_version
+            && permit.approval_stands()
+            && !permit.is_revoked();
         require(alive && issued, Check::Expiry)?;
 
         let tool = request.tool();
@@ -517,7 +527,8 @@ impl Boundary {
         require(tool.side_effects() == body.side_effects, Check::SideEffectClass)?;
 
         let same_lineage = now.lineage == &body.lineage && now.session.id() == body.lineage.session;
-        require(same_lineage && now.session.principal() == &body.lineage.principal, Check::Lineage)?;
+        let same_session = now.session.principal() == &body.lineage.principal && !now.session.is_over();
+        require(same_lineage && same_session, Check::Lineage)?;
 
         let trusted = server.is_active()
             && server.live.reset_epoch() == body.trust.server_reset_epoch
@@ -539,11 +550,11 @@ impl Boundary {
     ) -> Result<(ReleasedResponse, u64), AuditBlocked> {
         let SealedResponse { facts, outcome } = sealed;
         let permit_id = facts.permit_id;
-        let elapsed_us = trail.elapsed_us();
+        let (elapsed_us, revoked) = (trail.elapsed_us(), facts.fate.is_revoked());
         let mut result = |outcome: &'static str, bytes: Option<usize>, evidence: Option<Bytes>| {
             trail.note_with(
                 EventName::ExecutionResult,
-                Came { bytes, elapsed_us, fingerprint: facts.fingerprint, outcome, permit_id },
+                Came { bytes, elapsed_us, fingerprint: facts.fingerprint, outcome, permit_id, revoked },
                 evidence.map(|bytes| (Role::Response, facts.class, bytes)),
             );
         };

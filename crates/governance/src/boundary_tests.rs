@@ -9,6 +9,7 @@ use crate::fixture::{self, ARGS, Gate, START, Wire};
 use crate::permit::DEFAULT_TTL;
 use crate::record::ServerState;
 use crate::registry::{ServerEntry, Trust};
+use crate::session::{Checkpoint, Trigger};
 
 /// The canonical spelling of [`ARGS`].
 const CANONICAL_ARGS: &str = r#"{"limit":1,"path":"/srv/project/a.md"}"#;
@@ -239,6 +240,9 @@ async fn check_6_refuses_another_session_principal_or_step() {
     })
     .await;
     is_denied(Check::Lineage, |case| case.lineage.step += 1).await;
+    // GOV-1202: a session that is over sends nothing more.
+    is_denied(Check::Lineage, |case| assert!(case.gate.session.end())).await;
+    is_denied(Check::Lineage, |case| assert!(case.gate.session.expire())).await;
     is_denied(Check::Lineage, |case| {
         case.lineage.parent = Some(ProposalId::new(START));
     })
@@ -267,15 +271,22 @@ async fn check_7_refuses_a_halted_a_reset_and_a_distrusted_server() {
     .await;
 }
 
+fn stop(session: &Session) {
+    let checkpoint = Checkpoint::new(session, Trigger::Operator, "looked at", START);
+    assert!(session.open_checkpoint(checkpoint));
+}
+
 #[tokio::test]
 async fn check_8_refuses_across_a_checkpoint() {
     // T-PER-8, GOV-1203
-    is_denied(Check::Checkpoint, |case| case.gate.session.open_checkpoint()).await;
+    is_denied(Check::Checkpoint, |case| stop(&case.gate.session)).await;
     is_denied(Check::Checkpoint, |case| {
-        case.gate.session.open_checkpoint();
+        stop(&case.gate.session);
         case.gate.session.resolve_checkpoint();
     })
     .await;
+    // One that resolves by itself, as with a policy activation.
+    is_denied(Check::Checkpoint, |case| case.gate.session.pass_checkpoint()).await;
 }
 
 #[tokio::test]
@@ -356,4 +367,33 @@ async fn every_outcome_is_settled_by_its_own_events() {
         assert_eq!(names(&records), expected);
     }
     gate.close();
+}
+
+#[tokio::test]
+async fn a_permit_that_an_operator_takes_back_is_refused_and_one_in_flight_is_flagged() {
+    // GOV-1004
+    is_denied(Check::Expiry, |case| {
+        let revoked = case.gate.mint.live().revoke(|permit| !permit.in_flight, false);
+        assert_eq!(revoked.len(), 1);
+    })
+    .await;
+    let gate = Gate::open();
+    let request = gate.request(ARGS);
+    gate.approve(&request, Scope::Once);
+    let mut trail = gate.trail(&request);
+    let permit = gate.permit(&request);
+    let validated = gate.admit(permit, request, &mut trail).await.unwrap();
+    assert!(gate.mint.live().list()[0].in_flight);
+    let mut killed = validated.killed();
+    assert_eq!(gate.mint.live().revoke(|_| true, false).len(), 1);
+    assert!(gate.mint.live().revoke(|_| true, false).is_empty(), "once is enough");
+    assert!(!*killed.borrow_and_update());
+    gate.mint.live().revoke(|_| true, true);
+    assert!(*killed.borrow_and_update());
+    let sealed = validated.seal(Outcome::Result(Bytes::from_static(b"{}")));
+    gate.boundary.settle(sealed, &mut trail).await.unwrap();
+    assert!(gate.mint.live().list().is_empty(), "what is settled is over");
+    let records = gate.close();
+    let result = records.iter().find(|record| record.event == EventName::ExecutionResult).unwrap();
+    assert_eq!(result.data["revoked"], true);
 }

@@ -63,6 +63,8 @@ pub fn derive(declaration: &Declaration, process: &Process, pins: &[Pin]) -> Res
         profile.expected_denials =
             expected.filter_map(|denial| denial.host.clone().or_else(|| denial.addr.clone())).collect();
         profile.env.extend(proxied());
+    } else {
+        profile.tells_names = true;
     }
     Ok(profile)
 }

@@ -35,8 +35,53 @@ pub struct Facts<'a> {
     pub version: &'a str,
     /// Folders that its command names.
     pub folders: &'a [PathBuf],
+    /// Hosts that its configuration names.
+    pub hosts: &'a [Host],
+    /// Secrets that its configuration gives it.
+    pub secrets: &'a [SecretFact],
     /// How classes are drafted.
     pub manner: Manner,
+}
+
+/// A host that a configuration names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name.
+    pub host: String,
+    /// Where it listens.
+    pub port: u16,
+}
+
+/// A secret that a configuration gives a server. Its value is not here: the vault has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SecretFact {
+    /// The variable, or the header.
+    pub name: String,
+    /// The class under which the vault has it.
+    pub class: String,
+    /// What a stand-in looks like, or what stands around it in a header.
+    #[serde(default)]
+    pub format: Option<String>,
+    /// Where it goes.
+    pub way: SecretWay,
+}
+
+/// Where a secret goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SecretWay {
+    /// In requests to this host, the gate puts it in place of a stand-in.
+    Toward(Host),
+    /// In a header to the server itself.
+    Header,
+    /// Nobody has said; it goes nowhere.
+    Unknown,
+}
+
+impl SecretFact {
+    fn is_declared(&self) -> bool {
+        self.way != SecretWay::Unknown
+    }
 }
 
 /// A draft, and what it says about each tool.
@@ -95,6 +140,13 @@ fn classify(tool: &LiveTool, facts: &Facts<'_>) -> DraftedTool {
             classes.insert(SideEffect::Write);
         }
         classes.insert(SideEffect::Read);
+    }
+    // Which of its tools talk to whom, and with what, no configuration says: so all of them may.
+    if !facts.hosts.is_empty() {
+        classes.insert(SideEffect::Network);
+    }
+    if facts.secrets.iter().any(SecretFact::is_declared) {
+        classes.insert(SideEffect::SecretAccess);
     }
     DraftedTool { name: tool.name.clone(), classes: classes.into_iter().collect(), reason }
 }
@@ -213,8 +265,44 @@ impl<'a> Scopes<'a> {
     }
 }
 
+/// Scopes beyond the machine, which every tool has.
+fn beyond(facts: &Facts<'_>) -> Vec<(String, Value)> {
+    let numbered = |name: &str, index: usize| match index {
+        0 => name.to_owned(),
+        _ => format!("{name}{}", index + 1),
+    };
+    let mut scopes: Vec<(String, Value)> = (facts.hosts.iter().enumerate())
+        .map(|(index, Host { host, port })| {
+            (
+                numbered("host", index),
+                json!({"kind": "egress", "host": host, "port": port, "tls": "required"}),
+            )
+        })
+        .collect();
+    let declared = facts.secrets.iter().filter(|secret| secret.is_declared()).enumerate();
+    for (index, secret) in declared {
+        let mut scope = json!({"kind": "secret", "credential_class": secret.class, "name": secret.name});
+        match &secret.way {
+            SecretWay::Toward(host) => {
+                let Some(at) = facts.hosts.iter().position(|known| known == host) else { continue };
+                scope["via"] = json!("proxy");
+                scope["toward"] = json!(numbered("host", at));
+            }
+            _ => scope["via"] = json!("header"),
+        }
+        if let Some(format) = &secret.format {
+            scope["format"] = json!(format);
+        }
+        scopes.push((numbered("secret", index), scope));
+    }
+    scopes
+}
+
 fn document(live: &LiveSurface, facts: &Facts<'_>, tools: &[(&LiveTool, DraftedTool)]) -> String {
     let scopes = Scopes::of(facts, tools);
+    let beyond = if tools.is_empty() { Vec::new() } else { beyond(facts) };
+    let secrets = facts.secrets.iter().filter(|secret| secret.is_declared());
+    let credentials: Vec<&str> = secrets.map(|secret| secret.class.as_str()).collect();
     let mut text = String::from(
         "# Drafted from what the server lists. Nothing here has force until you accept it; then it is your word.\n",
     );
@@ -224,12 +312,22 @@ fn document(live: &LiveSurface, facts: &Facts<'_>, tools: &[(&LiveTool, DraftedT
         "surface": "static",
     });
     let _ = writeln!(text, "server: {server}");
-    if scopes.0.is_empty() {
+    for secret in facts.secrets.iter().filter(|secret| !secret.is_declared()) {
+        let (class, name) = (&secret.class, &secret.name);
+        let _ = writeln!(
+            text,
+            "# The vault has {class} for its {name}. Nobody has said where that goes, so it goes nowhere."
+        );
+    }
+    if scopes.0.is_empty() && beyond.is_empty() {
         text.push_str("scopes: {}\n");
     } else {
         text.push_str("scopes:\n");
         for (name, path, access) in &scopes.0 {
             let _ = writeln!(text, "  {name}: {}", json!({"kind": "fs", "path": path, "access": access}));
+        }
+        for (name, scope) in &beyond {
+            let _ = writeln!(text, "  {name}: {scope}");
         }
     }
     text.push_str(if tools.is_empty() { "tools: []\n" } else { "tools:\n" });
@@ -244,13 +342,14 @@ fn document(live: &LiveSurface, facts: &Facts<'_>, tools: &[(&LiveTool, DraftedT
         let reason =
             drafted.reason.as_ref().map(|reason| format!("  # suggested: {reason}")).unwrap_or_default();
         let _ = writeln!(text, "    side_effects: [{}]{reason}", classes.join(", "));
-        let used = scopes.used_by(drafted);
+        let mut used = scopes.used_by(drafted);
+        used.extend(beyond.iter().map(|(name, _)| name.as_str()));
         let _ = writeln!(text, "    scopes: [{}]", used.join(", "));
         // The arguments of a tool that only reads need no binding; the others' are not known well enough for one.
         if used.is_empty() || drafted.classes != [SideEffect::Read] {
             text.push_str("    unbound: true\n");
         }
-        text.push_str("    credentials: []\n");
+        let _ = writeln!(text, "    credentials: {}", json!(credentials));
         let _ = writeln!(text, "    parameters: {}", closed(definition["inputSchema"].clone()));
         let _ = writeln!(text, "    output: {output}\n    idempotency: unknown\n    failure_modes: []");
     }
@@ -275,7 +374,7 @@ mod tests {
     }
 
     fn facts<'a>(identity: &'a ServerIdentity, folders: &'a [PathBuf], manner: Manner) -> Facts<'a> {
-        Facts { identity, version: "1", folders, manner }
+        Facts { identity, version: "1", folders, hosts: &[], secrets: &[], manner }
     }
 
     #[test]
@@ -332,6 +431,46 @@ mod tests {
             ]
         );
         assert!(suggested.document.contains("# suggested: its name says delete"), "{}", suggested.document);
+    }
+
+    #[test]
+    fn hosts_and_secrets_of_a_configuration_are_declared_for_every_tool() {
+        // GOV-1401: from facts, and nothing else.
+        let identity = "issues".parse().unwrap();
+        let host = Host { host: "api.example.com".into(), port: 443 };
+        let secret = |name: &str, way| SecretFact {
+            name: name.into(),
+            class: format!("issues.{}", name.to_lowercase()),
+            format: Some("ghp_{36}".into()),
+            way,
+        };
+        let secrets =
+            [secret("API_TOKEN", SecretWay::Toward(host.clone())), secret("OTHER_KEY", SecretWay::Unknown)];
+        let facts = Facts {
+            hosts: std::slice::from_ref(&host),
+            secrets: &secrets,
+            ..facts(&identity, &[], Manner::Suggested)
+        };
+        let draft =
+            draft(&live(&[json!({"name": "list_issues", "inputSchema": {"type": "object"}})]), &facts);
+        let parsed = Declaration::parse(&Source { name: "draft", text: &draft.document });
+        let parsed = parsed.unwrap_or_else(|error| panic!("{error:?}\n{}", draft.document));
+        let version = "1".parse().unwrap();
+        let expect = crate::declaration::rules::Expectations {
+            identity: &identity,
+            version: &version,
+            surface: crate::record::Surface::Static,
+            pins: &[],
+            home: std::path::Path::new("/var/lib/portcullis"),
+            is_remote: false,
+        };
+        let checked = crate::declaration::rules::check(&parsed, "draft", &expect);
+        checked.unwrap_or_else(|rejections| panic!("{}\n{}", rejections[0], draft.document));
+        let tool = &parsed.body.tools[0];
+        assert_eq!(tool.credentials, ["issues.api_token"]);
+        assert_eq!(tool.scopes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["host", "secret"]);
+        assert!(tool.side_effects.contains(&SideEffect::SecretAccess));
+        assert!(draft.document.contains("# The vault has issues.other_key"), "{}", draft.document);
     }
 
     #[test]

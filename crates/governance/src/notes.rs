@@ -125,6 +125,9 @@ pub(crate) struct Came {
     pub(crate) fingerprint: Fingerprint,
     pub(crate) outcome: &'static str,
     pub(crate) permit_id: PermitId,
+    /// Whether an operator took the permit back while the call was under way (GOV-1004).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) revoked: bool,
 }
 
 #[cfg(test)]
@@ -186,6 +189,13 @@ mod tests {
             side_effects: &[],
             steps_us: &[(EventName::ProposalReceived, 3)],
         });
-        assert_canonical(&Came { bytes: Some(1), elapsed_us: 7, fingerprint, outcome: "result", permit_id });
+        assert_canonical(&Came {
+            bytes: Some(1),
+            elapsed_us: 7,
+            fingerprint,
+            outcome: "result",
+            permit_id,
+            revoked: true,
+        });
     }
 }

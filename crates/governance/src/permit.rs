@@ -3,6 +3,8 @@
 //! A permit never leaves the process. It is minted here, from an authorised decision, and spent at the
 //! boundary; the key that authenticates it is made anew at every start, so that no permit survives a crash.
 
+mod live;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,9 @@ use crate::policy::Authorised;
 use crate::registry::{ServerEntry, Trust};
 use crate::request::CANON;
 use crate::session::Session;
+
+pub(crate) use live::Fate;
+pub use live::{LivePermit, LivePermits};
 
 /// How long a permit lives unless configured otherwise (1 to 300 s).
 pub const DEFAULT_TTL: Duration = Duration::from_secs(60);
@@ -63,6 +68,7 @@ pub struct Permit {
     /// Uptime after which the permit is dead, whatever the wall clock says.
     deadline: Duration,
     claim: Option<Claim>,
+    fate: Arc<Fate>,
 }
 
 /// What a permit says. Members are declared in canonical (sorted) order.
@@ -125,6 +131,7 @@ impl PermitBody {
 #[derive(Debug)]
 pub struct Mint {
     key: Arc<PermitKey>,
+    live: Arc<LivePermits>,
     replica: LogId,
     clock: Arc<dyn Clock>,
     ttl: Duration,
@@ -134,7 +141,12 @@ impl Mint {
     /// A mint with a fresh key.
     pub fn new(replica: LogId, clock: Arc<dyn Clock>, ttl: Duration) -> Self {
         let ttl = ttl.clamp(Duration::from_secs(1), Duration::from_secs(300));
-        Self { key: Arc::new(PermitKey(Secret::random_key())), replica, clock, ttl }
+        Self { key: Arc::new(PermitKey(Secret::random_key())), live: Arc::default(), replica, clock, ttl }
+    }
+
+    /// The permits that are issued and not settled.
+    pub fn live(&self) -> &Arc<LivePermits> {
+        &self.live
     }
 
     pub(crate) fn verifying_key(&self) -> Arc<PermitKey> {
@@ -181,7 +193,14 @@ impl Mint {
         };
         let bytes = body.to_bytes();
         let mac = self.key.mac(&bytes);
-        Permit { body, bytes, mac, deadline: self.clock.uptime() + self.ttl, claim }
+        let fate = self.live.enter(LivePermit {
+            permit_id: body.permit_id,
+            tool_id: body.tool_id.clone(),
+            principal: body.lineage.principal.clone(),
+            session: body.lineage.session,
+            in_flight: false,
+        });
+        Permit { body, bytes, mac, deadline: self.clock.uptime() + self.ttl, claim, fate }
     }
 }
 
@@ -227,6 +246,15 @@ impl Permit {
     /// Whether the approval it spends, if any, is still one.
     pub(crate) fn approval_stands(&self) -> bool {
         self.claim.as_ref().is_none_or(Claim::stands)
+    }
+
+    /// Whether an operator has taken it back.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.fate.is_revoked()
+    }
+
+    pub(crate) fn fate(&self) -> &Arc<Fate> {
+        &self.fate
     }
 
     pub(crate) fn into_claim(self) -> Option<Claim> {

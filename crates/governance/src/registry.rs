@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use portcullis_core::{RegistrationEpoch, ServerIdentity, ToolId};
 use serde::{Deserialize, Serialize};
@@ -47,22 +47,66 @@ impl Trust {
 pub struct ServerLive {
     halted: AtomicBool,
     reset_epoch: AtomicU64,
-    /// How often the trust of each tool was reset. The set of tools is that of the declaration and never changes.
-    tools: HashMap<ToolId, AtomicU64>,
+    /// The set of tools is that of the declaration and never changes.
+    tools: HashMap<ToolId, ToolLive>,
+}
+
+/// What can change about one tool.
+#[derive(Debug, Default)]
+struct ToolLive {
+    /// How often its trust was reset.
+    resets: AtomicU64,
+    availability: AtomicU8,
+}
+
+/// Whether a server whose surface changes still has a tool as it was accepted (GOV-502).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Availability {
+    /// It has.
+    Accepted,
+    /// It has another one of this name, which waits to be declared and accepted.
+    PendingRedeclaration,
+    /// It has it no more.
+    Withdrawn,
 }
 
 impl ServerLive {
     /// For a server that may offer what `declaration` says.
     pub fn of(declaration: &AcceptedDeclaration) -> Self {
-        let tools = declaration.everything().map(|tool| (tool.id().clone(), AtomicU64::new(0))).collect();
+        let tools = declaration.everything().map(|tool| (tool.id().clone(), ToolLive::default())).collect();
         Self { tools, ..Self::default() }
     }
 
     /// Every permit of this tool that was issued before is dead (GOV-1105).
     pub fn reset_tool(&self, tool: &ToolId) {
-        if let Some(epoch) = self.tools.get(tool) {
-            epoch.fetch_add(1, Ordering::AcqRel);
+        if let Some(tool) = self.tools.get(tool) {
+            tool.resets.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// Whether the server has the tool as it was accepted.
+    pub fn availability(&self, tool: &ToolId) -> Availability {
+        match self.tools.get(tool).map(|tool| tool.availability.load(Ordering::Acquire)) {
+            Some(1) => Availability::PendingRedeclaration,
+            Some(2) => Availability::Withdrawn,
+            _ => Availability::Accepted,
+        }
+    }
+
+    /// The server was looked at. Permits of a tool that is not what was accepted are dead. True if that is news.
+    pub fn found(&self, tool: &ToolId, availability: Availability) -> bool {
+        let Some(live) = self.tools.get(tool) else { return false };
+        let now = match availability {
+            Availability::Accepted => 0,
+            Availability::PendingRedeclaration => 1,
+            Availability::Withdrawn => 2,
+        };
+        let news = live.availability.swap(now, Ordering::AcqRel) != now;
+        if news && now != 0 {
+            live.resets.fetch_add(1, Ordering::AcqRel);
+        }
+        news
     }
 
     /// Every permit of this server that was issued before is dead.
@@ -72,7 +116,7 @@ impl ServerLive {
 
     /// Rises with every trust reset of the tool.
     pub fn tool_reset_epoch(&self, tool: &ToolId) -> u64 {
-        self.tools.get(tool).map_or(0, |epoch| epoch.load(Ordering::Acquire))
+        self.tools.get(tool).map_or(0, |tool| tool.resets.load(Ordering::Acquire))
     }
 
     /// Stops the server: nothing more is admitted, and every permit issued before is dead (GOV-1003 check 7).
@@ -218,10 +262,11 @@ impl Registry {
         let name = |tool: &AcceptedTool, named: &Named| {
             wire_name(tool, names, |taken| named.by_name.contains_key(taken))
         };
-        for tool in server.declaration.tools() {
+        let has = |tool: &&Arc<AcceptedTool>| server.live.availability(tool.id()) == Availability::Accepted;
+        for tool in server.declaration.tools().iter().filter(has) {
             self.tools.add(name(tool, &self.tools), tool, server);
         }
-        for prompt in server.declaration.prompts() {
+        for prompt in server.declaration.prompts().iter().filter(has) {
             self.prompts.add(name(prompt, &self.prompts), prompt, server);
         }
         for resource in server.declaration.resources() {

@@ -66,6 +66,11 @@ pub struct CanonicalRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Fingerprint([u8; 32]);
 
+impl Fingerprint {
+    /// Of no request.
+    pub(crate) const NONE: Self = Self([0; 32]);
+}
+
 impl std::fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&to_hex(&self.0))

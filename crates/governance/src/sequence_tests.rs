@@ -17,6 +17,7 @@ use crate::policy::{Bundle, Offer, Policy, Preset};
 use crate::record::{Mode, ServerState};
 use crate::registry::{Registry, ServerEntry};
 use crate::request::CanonicalRequest;
+use crate::session::{Checkpoint, Trigger};
 use crate::trail::Trail;
 
 const ARGS: [&str; 2] = [r#"{"path":"/srv/project/a.md"}"#, r#"{"path":"/srv/project/b.md"}"#];
@@ -65,7 +66,7 @@ struct Now {
 /// A gateway's worth of governance with a control plane of a few lines.
 struct World {
     gate: Gate,
-    declarations: Vec<Vec<Arc<AcceptedDeclaration>>>,
+    declarations: Arc<Vec<Vec<Arc<AcceptedDeclaration>>>>,
     policies: Vec<Arc<Policy>>,
     book: Arc<Book>,
     lives: usize,
@@ -80,20 +81,32 @@ struct World {
 const LIVES: usize = 8;
 const DECLARATIONS: usize = 3;
 
-impl World {
+/// What is the same in all worlds, and takes time to make.
+#[derive(Clone)]
+struct Ingredients {
+    declarations: Arc<Vec<Vec<Arc<AcceptedDeclaration>>>>,
+    policies: Vec<Arc<Policy>>,
+}
+
+impl Ingredients {
     fn new() -> Self {
-        let declarations = (1..=LIVES as u8)
-            .map(|life| {
-                (1..=DECLARATIONS as u64)
-                    .map(|counter| fixture::accepted(fixture::epoch(life), counter))
-                    .collect()
-            })
-            .collect();
-        let gate = Gate::open();
+        let of_life = |life| {
+            let accepted = |counter| fixture::accepted(fixture::epoch(life), counter);
+            (1..=DECLARATIONS as u64).map(accepted).collect()
+        };
         // The preset that offers every scope.
         let observe = Bundle::preset(Preset::Observe);
         let compiled = |counter| Arc::new(Policy::compile(&observe, Mode::Local, counter).unwrap());
-        let policies = (1..=4).map(compiled).collect();
+        Self {
+            declarations: Arc::new((1..=LIVES as u8).map(of_life).collect()),
+            policies: (1..=4).map(compiled).collect(),
+        }
+    }
+}
+
+impl World {
+    fn new(Ingredients { declarations, policies }: Ingredients) -> Self {
+        let gate = Gate::in_memory();
         let now = Now {
             registered: false,
             epoch: fixture::epoch(1),
@@ -226,8 +239,11 @@ impl World {
                 self.publish();
             }
             Command::Checkpoint => {
-                self.gate.session.open_checkpoint();
-                self.gate.session.resolve_checkpoint();
+                let session = &self.gate.session;
+                let checkpoint =
+                    Checkpoint::new(session, Trigger::Operator, "looked at", self.gate.clock.now());
+                session.open_checkpoint(checkpoint);
+                session.resolve_checkpoint();
                 self.now.checkpoint += 2;
             }
             Command::Restart => self.restart(),
@@ -340,24 +356,32 @@ impl Dice {
     }
 }
 
-/// One log takes this many sequences.
+/// One log takes this many sequences; logs are written side by side.
 const PER_LOG: u64 = 500;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_sequence_of_commands_breaks_an_invariant() {
     // T-PROP-1, INV-MP-001..006
-    // Ten thousand take a minute and a half; fewer run by default.
     let asked = std::env::var("PORTCULLIS_SEQUENCES").ok().and_then(|number| number.parse().ok());
-    let sequences: u64 = asked.unwrap_or(1_000);
+    let sequences: u64 = asked.unwrap_or(10_000);
+    let ingredients = Ingredients::new();
+    let mut logs = tokio::task::JoinSet::new();
+    for first in (0..sequences).step_by(PER_LOG as usize) {
+        let these = first..(first + PER_LOG).min(sequences);
+        logs.spawn(run(these, ingredients.clone()));
+    }
     let (mut admitted, mut refused) = (0, 0);
-    let mut world = World::new();
-    for sequence in 0..sequences {
-        if sequence % PER_LOG == 0 && sequence > 0 {
-            (admitted, refused) = (admitted + world.admitted, refused + world.refused);
-            check(&mut world);
-            let declarations = std::mem::take(&mut world.declarations);
-            world = World { declarations, ..World::new() };
-        }
+    while let Some(world) = logs.join_next().await {
+        let (sent, denied) = world.unwrap();
+        (admitted, refused) = (admitted + sent, refused + denied);
+    }
+    assert!(admitted > sequences / 10 && refused > sequences / 10, "{admitted} admitted, {refused} refused");
+}
+
+/// Plays sequences into one log, and holds it to the invariants. Says how many permits were admitted and refused.
+async fn run(sequences: std::ops::Range<u64>, ingredients: Ingredients) -> (u64, u64) {
+    let mut world = World::new(ingredients);
+    for sequence in sequences {
         world.perform(Command::Remove).await;
         (world.lives, world.held) = (0, Vec::new());
         world.perform(Command::Register).await;
@@ -369,8 +393,7 @@ async fn no_sequence_of_commands_breaks_an_invariant() {
         }
     }
     check(&mut world);
-    (admitted, refused) = (admitted + world.admitted, refused + world.refused);
-    assert!(admitted > sequences / 10 && refused > sequences / 10, "{admitted} admitted, {refused} refused");
+    (world.admitted, world.refused)
 }
 
 fn check(world: &mut World) {

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use portcullis_gateway::control::GrantAhead;
+use portcullis_governance::approval::Ahead;
 
 use crate::commands::connect::client::Client;
 use crate::commands::footprint::{FootprintArgs, LintArgs, SurfaceCommand};
@@ -82,6 +84,15 @@ pub(crate) enum Command {
     /// List and take back what operators granted
     #[command(subcommand)]
     Grants(GrantsCommand),
+    /// List the sessions of agents, and end them
+    #[command(subcommand)]
+    Session(SessionCommand),
+    /// Stop a session until somebody has looked, and let it go on
+    #[command(subcommand)]
+    Checkpoint(CheckpointCommand),
+    /// List permits, and take back those that were not used yet
+    #[command(subcommand)]
+    Permit(PermitCommand),
     /// Enrol, list and remove operators with passphrases
     #[command(subcommand)]
     Operator(OperatorCommand),
@@ -278,8 +289,11 @@ pub(crate) enum McpCommand {
         /// A variable of its environment; nothing is inherited
         #[arg(long, value_name = "NAME=VALUE")]
         env: Vec<String>,
+        /// Propose scopes for what a registered server was denied; nothing changes until you accept them
+        #[arg(long)]
+        from_denials: bool,
         /// The command and its arguments
-        #[arg(last = true, required = true)]
+        #[arg(last = true, required_unless_present = "from_denials")]
         command: Vec<String>,
     },
     /// List the registered servers
@@ -313,6 +327,8 @@ pub(crate) enum McpCommand {
         /// Give wide approvals of tools that did not change anew, in your name
         #[arg(long)]
         carry_approvals: bool,
+        #[command(flatten)]
+        grant: GrantArgs,
         /// Why
         #[arg(long)]
         reason: String,
@@ -323,6 +339,35 @@ pub(crate) enum McpCommand {
     Halt(ReasonArgs),
     /// Let a halted server run again
     Resume(ReasonArgs),
+}
+
+/// What is approved in the step that accepts (GOV-1404).
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct GrantArgs {
+    /// Approve tools in the same step, until their version or declaration changes: those that only read, or all
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub(crate) grant: Option<GrantKind>,
+    /// For which agent [default: agents that prove nothing]
+    #[arg(long, value_name = "AGENT", requires = "grant")]
+    pub(crate) grant_to: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GrantKind {
+    /// Tools that only read
+    Reads,
+    /// All tools
+    All,
+}
+
+impl GrantArgs {
+    pub(crate) fn ahead(&self) -> Option<GrantAhead> {
+        let which = match self.grant? {
+            GrantKind::Reads => Ahead::Reads,
+            GrantKind::All => Ahead::All,
+        };
+        Some(GrantAhead { which, agent: self.grant_to.clone() })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -371,6 +416,8 @@ pub(crate) struct AddArgs {
     /// A variable of its environment (stdio); nothing is inherited
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
+    #[command(flatten)]
+    pub(crate) grant: GrantArgs,
     /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
@@ -499,6 +546,59 @@ pub(crate) enum GrantsCommand {
         #[arg(long)]
         reason: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// List the sessions that are not over
+    List,
+    /// End a session; its permits die, and so does what was approved for its life
+    End(SessionArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PermitCommand {
+    /// List permits, the newest first
+    List {
+        /// issued, consumed, settled, revoked, expired or invalidated
+        #[arg(long)]
+        state: Option<String>,
+    },
+    /// Show one permit
+    Show {
+        /// Its id
+        id: String,
+    },
+    /// Take a permit back: its request is not sent; if it is under way, its result is flagged
+    Revoke {
+        /// Its id
+        id: String,
+        /// Cut the call if it is under way
+        #[arg(long)]
+        kill: bool,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointCommand {
+    /// List what stops sessions now
+    List,
+    /// Stop a session: its permits die, and its calls are refused until the checkpoint is resolved
+    Open(SessionArgs),
+    /// Let a stopped session go on
+    Resolve(SessionArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionArgs {
+    /// The session's id
+    pub(crate) session: String,
+    /// Why
+    #[arg(long)]
+    pub(crate) reason: String,
 }
 
 #[derive(Debug, Subcommand)]
@@ -662,6 +762,11 @@ pub(crate) struct ImportArgs {
     /// Have the client use this gateway instead of the servers that are registered; the file as it was is kept
     #[arg(long)]
     pub(crate) rewrite: bool,
+    /// Where the secrets of a server go, if its configuration does not say
+    #[arg(long, value_name = "NAME=HOST")]
+    pub(crate) toward: Vec<String>,
+    #[command(flatten)]
+    pub(crate) grant: GrantArgs,
     /// Why servers on other hosts may be relied on; without it they are left alone
     #[arg(long, value_name = "REASON")]
     pub(crate) attest: Option<String>,

@@ -18,6 +18,11 @@ use crate::operator::user_name;
 pub(crate) struct Passphrase(String);
 
 impl Passphrase {
+    /// A value that was found where it should not be.
+    pub(crate) fn found(value: String) -> Self {
+        Self(value)
+    }
+
     pub(crate) fn secret(&self) -> Secret<String> {
         Secret::new(self.0.clone())
     }

@@ -20,7 +20,8 @@ use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::declaration::diff;
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use portcullis_governance::policy::{Bundle, PolicyFile};
-use portcullis_governance::registry::{ServerEntry, Trust};
+use portcullis_governance::record::Surface;
+use portcullis_governance::registry::{Availability, ServerEntry, Trust};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -43,6 +44,9 @@ pub(crate) enum Request {
     },
     McpDraft {
         drafting: Box<Drafting>,
+    },
+    McpDraftFromDenials {
+        name: String,
     },
     McpList,
     McpShow {
@@ -134,6 +138,28 @@ pub(crate) enum Request {
     GrantsList,
     GrantsRevoke {
         id: String,
+        reason: String,
+    },
+    PermitList {
+        state: Option<String>,
+    },
+    PermitRevoke {
+        id: String,
+        kill: bool,
+        reason: String,
+    },
+    SessionList,
+    SessionEnd {
+        session: String,
+        reason: String,
+    },
+    CheckpointList,
+    CheckpointOpen {
+        session: String,
+        reason: String,
+    },
+    CheckpointResolve {
+        session: String,
         reason: String,
     },
     OperatorEnrol {
@@ -253,6 +279,9 @@ impl Request {
                 | Request::ApproveList { .. }
                 | Request::ApproveShow { .. }
                 | Request::GrantsList
+                | Request::SessionList
+                | Request::PermitList { .. }
+                | Request::CheckpointList
                 | Request::OperatorList
                 | Request::OperatorTokenList
                 | Request::TrustList { .. }
@@ -450,9 +479,15 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             let args = register_args(registration);
             let done = act(desk, operator, "servers_register", args, &registration.justification).await;
             done.map_err(justified)?;
-            record(control, &registration.name)?
+            let mut document = record(control, &registration.name)?;
+            let granted = control.approvals_of(&server(&registration.name)?).len();
+            document["approvals_granted"] = json!(granted);
+            document
         }
         Request::McpDraft { drafting } => json!(control.draft(operator, (**drafting).clone()).await?),
+        Request::McpDraftFromDenials { name } => {
+            json!(control.draft_from_denials(operator, &server(name)?).await?)
+        }
         Request::McpList => list(control),
         Request::McpShow { name } => show(control, &server(name)?)?,
         Request::McpTest { name } => {
@@ -482,12 +517,14 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             let (file, text) = accept.declaration.clone().unzip();
             let args = json!({
                 "server_id": accept.name, "declaration": text, "declaration_file": file,
-                "carry_approvals": accept.carry_approvals,
+                "carry_approvals": accept.carry_approvals, "grant": accept.grant.as_ref().map(|grant| grant.which),
+                "grant_to": accept.grant.as_ref().and_then(|grant| grant.agent.as_ref()),
             });
             let accepted = act(desk, operator, "declarations_accept", args, &accept.reason).await?;
             json!({
                 "name": accept.name, "state": accepted["state"], "declaration_version": accepted["declaration_version"],
                 "approvals_invalidated": accepted["approvals_ended"], "approvals_carried": accepted["approvals_carried"],
+                "approvals_granted": accepted["approvals_granted"],
             })
         }
         Request::McpHalt { name, reason } => {
@@ -562,6 +599,33 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             act(desk, operator, "grants_revoke", json!({"grant_id": id}), reason).await?;
             before["state"] = json!(State::Revoked);
             before
+        }
+        Request::PermitList { state } => {
+            let mut permits =
+                look(desk, operator, "permits_list", json!({"state": state, "limit": 500})).await?;
+            if let Some(permits) = permits.as_array_mut() {
+                permits.reverse();
+            }
+            permits
+        }
+        Request::PermitRevoke { id, kill, reason } => {
+            let args = json!({"permit_id": id, "kill": kill});
+            act(desk, operator, "permits_revoke", args, reason).await?
+        }
+        Request::SessionList => json!(control.sessions()),
+        Request::SessionEnd { session: wanted, reason } => {
+            let args = json!({"session_id": session(wanted)?});
+            let ended = act(desk, operator, "sessions_terminate", args, reason).await?;
+            let approvals = ended["approvals_ended"].clone();
+            json!({"session_id": wanted, "state": "ended", "approvals_invalidated": approvals})
+        }
+        Request::CheckpointList => json!(control.checkpoints()),
+        Request::CheckpointOpen { session: wanted, reason } => {
+            json!(control.open_checkpoint(operator, session(wanted)?, reason).await?)
+        }
+        Request::CheckpointResolve { session: wanted, reason } => {
+            let id = session(wanted)?;
+            act(desk, operator, "checkpoints_resolve", json!({"session_id": id}), reason).await?
         }
         Request::OperatorEnrol { name, passphrase } => {
             json!(control.enrol(operator, name, passphrase.secret()).await?)
@@ -688,6 +752,21 @@ async fn act(desk: &Desk, operator: &OperatorProof, tool: &str, args: Value, rea
     let actor = Actor::operator(operator.clone());
     let channel = portcullis_admin::Channel::Operator;
     let envelope = desk.invoker.call_value(tool, &args, Some(&actor), channel).await;
+    told(tool, &envelope)
+}
+
+/// Asks an admin tool that changes nothing.
+async fn look(desk: &Desk, operator: &OperatorProof, tool: &str, args: Value) -> Answer {
+    let mut args = args;
+    if let Some(args) = args.as_object_mut() {
+        args.retain(|_, value| !value.is_null());
+    }
+    let actor = Actor::operator(operator.clone());
+    told(tool, &desk.invoker.call_value(tool, &args, Some(&actor), portcullis_admin::Channel::Operator).await)
+}
+
+/// What an admin tool said.
+fn told(tool: &str, envelope: &Envelope) -> Answer {
     match (envelope.data(), envelope.failure()) {
         (Some(data), _) => serde_json::from_str(data.get())
             .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string())),
@@ -727,6 +806,8 @@ fn register_args(asked: &Registration) -> Value {
         "tls_spki": tls_spki, "surface": asked.surface, "trust_tier_requested": asked.trust_tier,
         "justification": asked.justification, "policy_tags": asked.modes, "declaration": asked.declaration,
         "declaration_file": asked.declaration_file, "attest": asked.attest, "waive_isolation": asked.waive_isolation,
+        "grant": asked.grant.as_ref().map(|grant| grant.which),
+        "grant_to": asked.grant.as_ref().and_then(|grant| grant.agent.as_ref()),
     })
 }
 
@@ -812,6 +893,17 @@ fn show(control: &Control, name: &ServerIdentity) -> Answer {
     document["tools"] = tools.collect();
     document["grants"] = json!(grants);
     let drifted = world.upstream(name).and_then(|upstream| upstream.drifted());
+    // GOV-502
+    let pending = drifted.as_ref().filter(|_| entry.record.surface == Surface::Dynamic).map(|live| {
+        let difference = entry.declaration.drift(live);
+        let changed = difference.changed.iter().map(|change| change.tool.clone());
+        let waiting = difference.added.iter().cloned().chain(changed);
+        let waiting = waiting.map(|name| json!({"name": name, "state": Availability::PendingRedeclaration}));
+        let gone =
+            difference.removed.iter().map(|name| json!({"name": name, "state": Availability::Withdrawn}));
+        waiting.chain(gone).collect::<Vec<_>>()
+    });
+    document["pending"] = json!(pending.unwrap_or_default());
     document["drift"] = match drifted {
         Some(live) => json!(diff::fields(entry.declaration.live(), &live)),
         None => json!([]),

@@ -37,12 +37,14 @@ pub(crate) enum Door {
     NamesOverTcp,
 }
 
-/// Which doors a profile has, in a fixed order. None if nothing may go out.
+/// Which doors a profile has, in a fixed order. If nothing may go out there is at most one for names, none of which it has.
 pub(crate) fn plan(profile: &Profile) -> Vec<(Door, SocketAddrV4)> {
+    let names = [(Door::Names, RESOLVER), (Door::NamesOverTcp, RESOLVER)];
     if profile.egress.is_empty() {
-        return Vec::new();
+        return if profile.tells_names { names.to_vec() } else { Vec::new() };
     }
-    let mut doors = vec![(Door::Proxy, PROXY), (Door::Names, RESOLVER), (Door::NamesOverTcp, RESOLVER)];
+    let mut doors = vec![(Door::Proxy, PROXY)];
+    doors.extend(names);
     for (index, scope) in profile.egress.iter().enumerate() {
         let Some(address) = address_of(profile, &scope.host) else { continue };
         let at = SocketAddrV4::new(address, scope.port);
@@ -149,6 +151,9 @@ mod tests {
         // SBX-45
         let mut profile = Profile::bare("/bin/true", Vec::new());
         assert!(plan(&profile).is_empty());
+        profile.tells_names = true;
+        let doors: Vec<_> = plan(&profile).into_iter().map(|(door, _)| door).collect();
+        assert_eq!(doors, [Door::Names, Door::NamesOverTcp], "nothing leads out");
         profile.egress = vec![
             scope("a.example", 443),
             scope("b.example", 443),

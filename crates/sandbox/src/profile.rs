@@ -27,6 +27,9 @@ pub struct Profile {
     /// Whom it may talk to, and nobody else.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<EgressScope>,
+    /// Whether names that it asks for are told, although it may talk to nobody: what a draft lacks is learnt so (GOV-1401).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tells_names: bool,
     /// Whether it may do so while no call is under way (SBX-47).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub background_egress: bool,
@@ -155,6 +158,7 @@ impl Profile {
             fs: Vec::new(),
             exec: Vec::new(),
             egress: Vec::new(),
+            tells_names: false,
             background_egress: false,
             expected_denials: Vec::new(),
             secrets: Vec::new(),

@@ -13,6 +13,7 @@ mod house;
 mod past;
 mod policies;
 mod servers;
+mod sessions;
 mod trust;
 
 pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
@@ -36,4 +37,5 @@ pub use servers::{
     DraftRecord, DraftedRow, DriftRow, RefreshRecord, RemovedRecord, ReplacedRecord, ScopeRow, ServerDetail,
     ServerRecord, ServerService, TestRecord, ToolRow,
 };
+pub use sessions::{CheckpointRecord, LiveSession, RevokedPermits, SessionService};
 pub use trust::{TrustRecord, TrustService};

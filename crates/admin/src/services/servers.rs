@@ -6,7 +6,7 @@ use portcullis_core::ServerIdentity;
 use portcullis_core::error::one_line;
 use portcullis_core::scrub::scrub;
 use portcullis_gateway::Control;
-use portcullis_gateway::control::{FoundItem, KeptDraft, Reacceptance, Registration, Target};
+use portcullis_gateway::control::{FoundItem, GrantAhead, KeptDraft, Reacceptance, Registration, Target};
 use portcullis_governance::record::ServerState;
 use portcullis_governance::registry::{ServerEntry, ToolEntry};
 use schemars::JsonSchema;
@@ -172,6 +172,8 @@ pub struct ReplacedRecord {
     pub approvals_ended: usize,
     /// How many were given anew.
     pub approvals_carried: usize,
+    /// How many were given ahead (GOV-1404).
+    pub approvals_granted: usize,
 }
 
 /// A server that is gone.
@@ -325,6 +327,7 @@ impl ServerService {
             server: self.row(&record.server_identity)?,
             approvals_ended,
             approvals_carried: 0,
+            approvals_granted: self.granted(&record.server_identity),
         })
     }
 
@@ -334,9 +337,20 @@ impl ServerService {
     }
 
     /// Registers a draft.
-    pub async fn accept_draft(&self, op: &Op, name: &ServerIdentity) -> Result<ReplacedRecord, AdminError> {
-        self.control.accept_draft(op.operator(), name, op.reason()).await?;
-        Ok(ReplacedRecord { server: self.row(name)?, approvals_ended: 0, approvals_carried: 0 })
+    pub async fn accept_draft(
+        &self,
+        op: &Op,
+        name: &ServerIdentity,
+        grant: Option<GrantAhead>,
+    ) -> Result<ReplacedRecord, AdminError> {
+        self.control.accept_draft(op.operator(), name, op.reason(), grant).await?;
+        let (server, approvals_granted) = (self.row(name)?, self.granted(name));
+        Ok(ReplacedRecord { server, approvals_ended: 0, approvals_carried: 0, approvals_granted })
+    }
+
+    /// What is granted of a server that has just been registered, whose grants were all given with that.
+    fn granted(&self, name: &ServerIdentity) -> usize {
+        self.control.approvals_of(name).len()
     }
 
     /// Whether there is a server of this name.
@@ -362,6 +376,7 @@ impl ServerService {
             server: self.row(&name)?,
             approvals_ended: replaced.approvals_invalidated,
             approvals_carried: replaced.approvals_carried,
+            approvals_granted: replaced.approvals_granted,
         })
     }
 

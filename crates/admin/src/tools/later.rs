@@ -10,7 +10,7 @@ use crate::tool::{Class, unwired_tool};
 
 const REASON: &str = "this gateway has nothing behind this tool yet";
 
-const LATER: [(&str, &str, Class); 87] = [
+const LATER: [(&str, &str, Class); 83] = [
     ("tasks", "list", Class::Read),
     ("tasks", "get", Class::Read),
     ("tasks", "cancel", Class::Admin),
@@ -27,9 +27,6 @@ const LATER: [(&str, &str, Class); 87] = [
     ("quotas", "set", Class::Admin),
     ("quotas", "clear", Class::Admin),
     ("reports", "generate", Class::Write),
-    ("sessions", "terminate", Class::Admin),
-    ("checkpoints", "list", Class::Read),
-    ("checkpoints", "resolve", Class::Admin),
     ("locks", "list", Class::Read),
     ("locks", "release", Class::Admin),
     ("processes", "restart", Class::Admin),
@@ -48,7 +45,6 @@ const LATER: [(&str, &str, Class); 87] = [
     ("approvals", "create", Class::Write),
     ("approvals", "withdraw", Class::Write),
     ("permits", "check", Class::Read),
-    ("permits", "revoke", Class::Admin),
     ("waivers", "revoke", Class::Admin),
     ("plans", "list", Class::Read),
     ("plans", "get", Class::Read),

@@ -13,6 +13,7 @@ mod meta;
 mod organisation;
 mod policies;
 mod servers;
+mod sessions;
 mod trust;
 
 use crate::registry::Module;
@@ -33,6 +34,7 @@ pub fn modules() -> Vec<Module> {
         organisation::module(),
         policies::module(),
         servers::module(),
+        sessions::module(),
         trust::module(),
     ]
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use portcullis_core::ServerIdentity;
-use portcullis_gateway::control::{Reacceptance, Registration, Target};
+use portcullis_gateway::control::{GrantAhead, Reacceptance, Registration, Target};
+use portcullis_governance::approval::Ahead;
 use portcullis_governance::record::{Mode, Surface};
 
 use crate::args::{Ident, Integer, NonBlank, Page};
@@ -34,6 +35,11 @@ words! {
     pub(crate) enum ModeWord { Local = "local", Team = "team", Enterprise = "enterprise", Ci = "ci" }
 }
 
+words! {
+    /// What is approved in the step that accepts (GOV-1404).
+    pub(crate) enum GrantWord { Reads = "reads", All = "all" }
+}
+
 args! {
     pub(crate) struct List { state: Option<State>, transport: Option<Transport>, page: Page }
 }
@@ -62,13 +68,14 @@ args! {
         url: Option<NonBlank>, credential_file: Option<NonBlank>, tls_spki: Option<NonBlank>, surface: SurfaceWord, trust_tier_requested: Integer<0, 3>,
         justification: NonBlank, policy_tags: Vec<ModeWord>, declaration: NonBlank<16777216>,
         declaration_file: Option<NonBlank>, attest: Option<NonBlank>, waive_isolation: Option<NonBlank>,
+        grant: Option<GrantWord>, grant_to: Option<NonBlank>,
     }
 }
 
 args! {
     pub(crate) struct Accept {
         server_id: Ident<ServerIdentity>, declaration: Option<NonBlank<16777216>>, declaration_file: Option<NonBlank>,
-        replaces: Option<NonBlank>, carry_approvals: Option<bool>,
+        replaces: Option<NonBlank>, carry_approvals: Option<bool>, grant: Option<GrantWord>, grant_to: Option<NonBlank>,
     }
 }
 
@@ -161,9 +168,11 @@ async fn drafts(cx: Cx, args: Drafts) -> Result<Reply<Vec<DraftRecord>>, AdminEr
 async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<ReplacedRecord>, AdminError> {
     let (servers, name) = (cx.servers(), args.server_id.0);
     let target = TargetId::new("server", &name);
+    let ahead = ahead(args.grant, args.grant_to);
     if !servers.is_registered(&name) && args.declaration.is_none() {
-        let (record, receipt) =
-            grant.commit(target, move |op| async move { servers.accept_draft(&op, &name).await }).await?;
+        let (record, receipt) = grant
+            .commit(target, move |op| async move { servers.accept_draft(&op, &name, ahead).await })
+            .await?;
         return Ok(Committed::ok(record, receipt));
     }
     let file = args.declaration_file.map_or_else(|| "the declaration".to_owned(), String::from);
@@ -171,6 +180,7 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
         name,
         declaration: args.declaration.map(|text| (file, text.into())),
         carry_approvals: args.carry_approvals.unwrap_or(false),
+        grant: ahead,
         reason: grant.reason().to_owned(),
     };
     let (record, receipt) = grant
@@ -179,6 +189,14 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
         })
         .await?;
     Ok(Committed::ok(record, receipt))
+}
+
+fn ahead(which: Option<GrantWord>, agent: Option<NonBlank>) -> Option<GrantAhead> {
+    let which = match which? {
+        GrantWord::Reads => Ahead::Reads,
+        GrantWord::All => Ahead::All,
+    };
+    Some(GrantAhead { which, agent: agent.map(String::from) })
 }
 
 fn registration(args: Register) -> Result<Registration, AdminError> {
@@ -228,5 +246,6 @@ fn registration(args: Register) -> Result<Registration, AdminError> {
         },
         attest: args.attest.map(String::from),
         waive_isolation: args.waive_isolation.map(String::from),
+        grant: ahead(args.grant, args.grant_to),
     })
 }

@@ -119,7 +119,16 @@ impl Control {
                 .epoch(decided.registration_epoch)
                 .data(json!({"envelope": envelope}))
         }));
+        // GOV-1203: approving the call that stopped a session lets the session go on, before the call does.
+        let (stopped, resolutions) = match decided.state {
+            State::Approved => self.stopped_until(operator, decided.approval_id),
+            _ => Default::default(),
+        };
+        events.extend(resolutions);
         self.commit(operator, events).await?;
+        for session in stopped {
+            session.resolve_checkpoint();
+        }
         self.book.apply(decided.clone());
         Ok(decided)
     }

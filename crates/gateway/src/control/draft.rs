@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use portcullis_catalog::cards::tokens;
 use portcullis_core::ErrorCode;
 use portcullis_governance::confinement;
-use portcullis_governance::draft::{Draft, Facts, Manner, draft};
+use portcullis_governance::draft::{Draft, Facts, Host, Manner, SecretFact, draft};
 use portcullis_governance::endpoint::without_data;
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::record::{Mode, Surface, Transport};
@@ -24,6 +25,12 @@ pub struct Drafting {
     pub target: Target,
     /// Folders that its command names.
     pub folders: Vec<PathBuf>,
+    /// Hosts that its configuration names.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
+    /// Secrets that its configuration gives it, without their values.
+    #[serde(default)]
+    pub secrets: Vec<SecretFact>,
     /// Why a server that Portcullis does not start may be relied on.
     #[serde(default)]
     pub attest: Option<String>,
@@ -35,6 +42,9 @@ pub struct Drafting {
 pub struct Drafted {
     pub server_version: String,
     pub manner: Manner,
+    /// What a model pays to know its tools, about.
+    #[serde(default)]
+    pub surface_tokens: usize,
     #[serde(flatten)]
     pub draft: Draft,
 }
@@ -58,6 +68,7 @@ impl Control {
             surface: Surface::Static,
             attest: asked.attest,
             waive_isolation: None,
+            grant: None,
         };
         let mut checked = check(&registration)?;
         if let Transport::Stdio { process } = &mut checked.transport {
@@ -80,8 +91,15 @@ impl Control {
             Mode::Local => Manner::Suggested,
             _ => Manner::WorstCase,
         };
-        let facts =
-            Facts { identity: &checked.identity, version: &server_version, folders: &asked.folders, manner };
-        Ok(Drafted { manner, draft: draft(&live, &facts), server_version })
+        let facts = Facts {
+            identity: &checked.identity,
+            version: &server_version,
+            folders: &asked.folders,
+            hosts: &asked.hosts,
+            secrets: &asked.secrets,
+            manner,
+        };
+        let surface_tokens = live.tools.iter().map(|tool| tokens(tool.definition.get())).sum();
+        Ok(Drafted { manner, surface_tokens, draft: draft(&live, &facts), server_version })
     }
 }

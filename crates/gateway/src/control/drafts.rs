@@ -4,10 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use portcullis_core::{ErrorCode, ServerIdentity};
+use portcullis_governance::draft::SecretFact;
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::record::{Mode, RegistrationRecord, Surface};
 use serde::{Deserialize, Serialize};
 
+use super::ahead::GrantAhead;
 use super::draft::Drafted;
 use super::registration::{Registration, Target};
 use super::{Control, ControlError};
@@ -19,6 +21,9 @@ pub struct KeptDraft {
     pub target: Target,
     pub attest: Option<String>,
     pub drafted: Drafted,
+    /// Secrets that it was given, without their values.
+    #[serde(default)]
+    pub secrets: Vec<SecretFact>,
 }
 
 impl KeptDraft {
@@ -36,6 +41,7 @@ impl KeptDraft {
             surface: Surface::Static,
             attest: self.attest.clone(),
             waive_isolation: None,
+            grant: None,
         }
     }
 
@@ -89,12 +95,14 @@ impl Control {
         operator: &OperatorProof,
         name: &ServerIdentity,
         reason: &str,
+        grant: Option<GrantAhead>,
     ) -> Result<RegistrationRecord, ControlError> {
         let Some((kept, file)) = KeptDraft::find(self.home(), name) else {
             let message = format!("there is no server and no draft '{name}'");
             return Err(ControlError::new(ErrorCode::NotFound, message));
         };
-        self.register(operator, kept.registration(name.as_str(), &file, reason)).await
+        let registration = Registration { grant, ..kept.registration(name.as_str(), &file, reason) };
+        self.register(operator, registration).await
     }
 }
 

@@ -3,11 +3,14 @@
 //! Every operation has the same shape: check, make the event durable, then change memory and put a new world in
 //! force. An operation that cannot confirm its durable event has changed nothing.
 
+mod ahead;
 mod approvals;
 mod artifacts;
+mod attention;
 mod cage;
 mod catalogue;
 mod custody;
+mod denials;
 mod draft;
 mod drafts;
 mod evidence;
@@ -19,11 +22,13 @@ mod kept;
 mod keys;
 mod opened;
 mod operators;
+mod permits;
 mod policy;
 mod reacceptance;
 mod registration;
 mod replay;
 mod secrets;
+mod sessions;
 mod start;
 mod surface;
 mod tokens;
@@ -41,9 +46,11 @@ use portcullis_gauntlet::{Gauntlet, GauntletConfig};
 use portcullis_governance::approval::Book;
 use portcullis_governance::declaration::Rejection;
 use portcullis_governance::operator::{Method, OperatorProof};
+use portcullis_governance::permit::LivePermits;
 use portcullis_governance::policy::{Bundle, Policy};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::{Names, Registry, ServerEntry};
+use portcullis_governance::session::Roll;
 use portcullis_upstream::Settings;
 
 use crate::access::AccessOptions;
@@ -58,8 +65,10 @@ use crate::surface::published::Press;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
+pub use ahead::GrantAhead;
 pub use cage::Waiver;
 pub use catalogue::FoundItem;
+pub use denials::Proposed;
 pub use draft::{Drafted, Drafting};
 pub use drafts::KeptDraft;
 pub use evidence::{Disclosure, Piece};
@@ -68,12 +77,14 @@ pub use history::{CallFilter, CallRow, Outcome};
 pub use kept::Kept;
 pub use opened::Opened;
 pub use operators::{Claimant, Enrolled};
+pub use permits::Meant;
 pub use policy::Activation;
 pub use reacceptance::{Reacceptance, Replaced};
 pub use registration::{Registration, Target, TestReport};
 pub(crate) use replay::output_schema_sha256;
 pub use replay::{Replayed, VerdictChange, Verdicts};
 pub use secrets::SecretRow;
+pub use sessions::{Ended, SessionRow};
 pub use start::Gateway;
 pub use surface::{SurfaceParts, ToolPart};
 pub use tokens::OperatorToken;
@@ -275,6 +286,8 @@ pub struct Control {
     log: AuditLog,
     clock: Arc<dyn Clock>,
     book: Arc<Book>,
+    sessions: Arc<Roll>,
+    permits: Arc<LivePermits>,
     keys: Arc<AgentKeys>,
     operators: operators::Operators,
     kept: kept::KeptDocuments,

@@ -114,7 +114,11 @@ impl Control {
             return Err(ControlError::new(ErrorCode::Conflict, message));
         }
         let by = (&operator.actor(), operator.operation());
-        let activation = activate(&self.log, by, &policy, reason, &self.options).await?;
+        let (sessions, passages) = self.all_pass();
+        let activation = activate(&self.log, by, &policy, reason, &self.options, passages).await?;
+        for session in sessions {
+            session.pass_checkpoint();
+        }
         state.policy = Arc::new(policy);
         state.activations.push(activation.clone());
         state.assign_tiers();
@@ -166,7 +170,7 @@ pub(super) async fn at_start(
         }
     }
     let policy = compile(&bundle, options, counter + 1)?;
-    activations.push(activate(log, (&Actor::system(), None), &policy, reason, options).await?);
+    activations.push(activate(log, (&Actor::system(), None), &policy, reason, options, Vec::new()).await?);
     Ok((Arc::new(policy), activations))
 }
 
@@ -182,6 +186,7 @@ async fn activate(
     policy: &Policy,
     reason: &str,
     options: &GatewayOptions,
+    passages: Vec<Event>,
 ) -> Result<Activation, ControlError> {
     let configured = Sha256Digest::of(&options.policy.document());
     let reason = one_line(reason);
@@ -194,7 +199,7 @@ async fn activate(
         RetentionClass::Hold,
         Bytes::copy_from_slice(policy.document()),
     );
-    let receipt = log.commit(announced(operation, vec![event])).await?;
+    let receipt = log.commit(announced(operation, [vec![event], passages].concat())).await?;
     Ok(Activation {
         version: policy.version(),
         by: actor.to_string(),

@@ -27,7 +27,8 @@ use portcullis_upstream::{Endpoint, Settings, probe_once};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::registration::{acceptance_event, need_reason, rejected};
+use super::ahead::GrantAhead;
+use super::registration::{acceptance_event, go_on, need_reason, rejected};
 use super::{Control, ControlError};
 use crate::upstreams::surface;
 
@@ -40,6 +41,9 @@ pub struct Reacceptance {
     pub declaration: Option<(String, String)>,
     /// Whether wide approvals of tools that did not change are given anew.
     pub carry_approvals: bool,
+    /// What is approved in the same step (GOV-1404).
+    #[serde(default)]
+    pub grant: Option<GrantAhead>,
     /// Why.
     pub reason: String,
 }
@@ -57,6 +61,8 @@ pub struct Replaced {
     pub approvals_invalidated: usize,
     /// How many were given anew.
     pub approvals_carried: usize,
+    /// How many were given ahead.
+    pub approvals_granted: usize,
 }
 
 impl Control {
@@ -139,19 +145,28 @@ impl Control {
             true => self.carried(operator, &entry, &accepted, &asked.reason),
             false => Vec::new(),
         };
+        let policy = state.policy.clone();
+        let ahead =
+            self.give_ahead(operator, asked.grant.as_ref(), (&accepted, &next), &policy, &asked.reason)?;
+        let granted = ahead.given.len();
         let ended = self.book.of_server(name, entry.epoch());
         let mut events = vec![changed_event(operator, &next, "accept", &asked.reason)];
         events.push(superseded_event(operator, record));
         events.push(acceptance_event(operator, &next, &accepted));
         events.extend(self.invalidations(&ended, "declaration_change"));
         events.extend(carried.iter().flat_map(|(approval, view)| carry_events(operator, approval, view)));
+        events.extend(ahead.given.iter().flat_map(|(approval, view)| carry_events(operator, approval, view)));
+        let (stopped, resolutions) = self.stopped_because_of(operator, name, "accept");
+        events.extend(resolutions);
         portcullis_core::failpoint::pass("declaration.before_accept");
         self.commit(operator, events).await?;
+        go_on(&stopped);
         portcullis_core::failpoint::pass("registry.before_commit");
         self.replace(&mut state, &entry, next.clone(), accepted, &ended).await;
         for (approval, view) in &carried {
             self.book.enter(approval.clone(), view);
         }
+        self.enter_ahead(ahead);
         state.counters.insert(name.clone(), counter);
         Ok(Replaced {
             name: name.clone(),
@@ -159,6 +174,7 @@ impl Control {
             declaration_version: next.declaration_version.to_string(),
             approvals_invalidated: ended.len(),
             approvals_carried: carried.len(),
+            approvals_granted: granted,
         })
     }
 
@@ -182,7 +198,7 @@ impl Control {
         }
     }
 
-    async fn entry(&self, name: &ServerIdentity) -> Result<ServerEntry, ControlError> {
+    pub(super) async fn entry(&self, name: &ServerIdentity) -> Result<ServerEntry, ControlError> {
         let found = self.state.lock().await.entries.get(name).cloned();
         found.ok_or_else(|| ControlError::not_found(name))
     }
@@ -243,7 +259,7 @@ impl Control {
     }
 }
 
-fn carry_events(operator: &OperatorProof, approval: &Approval, view: &[u8]) -> Vec<Event> {
+pub(super) fn carry_events(operator: &OperatorProof, approval: &Approval, view: &[u8]) -> Vec<Event> {
     let event = |name| {
         Event::new(name, &operator.actor())
             .session(approval.session)

@@ -26,11 +26,13 @@ use portcullis_governance::record::{
     Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
 };
 use portcullis_governance::registry::Names;
+use portcullis_governance::session::Session;
 use portcullis_upstream::{Endpoint, Settings, probe_once};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::reacceptance::{changed_event, superseded_event};
+use super::ahead::GrantAhead;
+use super::reacceptance::{carry_events, changed_event, superseded_event};
 use super::{Control, ControlError, State, announced};
 use crate::upstreams::surface;
 
@@ -90,6 +92,9 @@ pub struct Registration {
     pub surface: Surface,
     pub attest: Option<String>,
     pub waive_isolation: Option<String>,
+    /// What is approved in the same step (GOV-1404).
+    #[serde(default)]
+    pub grant: Option<GrantAhead>,
 }
 
 /// What `mcp test` found.
@@ -225,13 +230,24 @@ impl Control {
             registered_at: now,
         };
         failpoint::pass("declaration.before_accept");
+        let ahead = self.give_ahead(
+            operator,
+            asked.grant.as_ref(),
+            (&accepted, &record),
+            &policy,
+            &asked.justification,
+        )?;
+        let given = ahead.given.iter().flat_map(|(approval, view)| carry_events(operator, approval, view));
         let before = state.entries.get(&checked.identity).cloned();
         let Some(before) = before else {
-            self.commit(operator, registration_events(operator, &record, &accepted)).await?;
+            let mut events = registration_events(operator, &record, &accepted);
+            events.extend(given);
+            self.commit(operator, events).await?;
             failpoint::pass("registry.before_commit");
             state.counters.insert(checked.identity, counter);
             state.add(record.clone(), Arc::new(accepted), &self.log, &self.settings);
             self.world.swap(state.world());
+            self.enter_ahead(ahead);
             return Ok((record, 0));
         };
         let ended = self.book.of_server(&checked.identity, before.epoch());
@@ -239,10 +255,15 @@ impl Control {
         events.push(superseded_event(operator, &before.record));
         events.push(acceptance_event(operator, &record, &accepted));
         events.extend(self.invalidations(&ended, "version_change"));
+        let (stopped, resolutions) = self.stopped_because_of(operator, &checked.identity, "update");
+        events.extend(resolutions);
+        events.extend(given);
         self.commit(operator, events).await?;
+        go_on(&stopped);
         failpoint::pass("registry.before_commit");
         state.counters.insert(checked.identity, counter);
         self.replace(&mut state, &before, record.clone(), Arc::new(accepted), &ended).await;
+        self.enter_ahead(ahead);
         Ok((record, ended.len()))
     }
 
@@ -319,7 +340,10 @@ impl Control {
             .data(json!({"reason": one_line(reason), "server": name}));
         let mut events = vec![removed];
         events.extend(self.invalidations(&ended, "removed"));
+        let (stopped, resolutions) = self.stopped_because_of(operator, name, "remove");
+        events.extend(resolutions);
         self.commit(operator, events).await?;
+        go_on(&stopped);
         entry.live.halt();
         self.book.end(&ended, ApprovalState::Invalidated);
         state.entries.remove(name);
@@ -384,6 +408,11 @@ impl Control {
         let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
         events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));
         events.extend(self.invalidations(&ended, "halt"));
+        if let Some(fault) = fault {
+            let contaminated = tools.is_empty() || state.policy.settings().contaminates(fault);
+            let why = format!("which was halted: {reason}");
+            events.extend(self.stop_users_of(&entry, (!contaminated).then_some(tools), &why));
+        }
         self.change_in_any_case(announced(operation, events)).await?;
         self.book.end(&ended, ApprovalState::Invalidated);
         let mut record = (*entry.record).clone();
@@ -409,11 +438,11 @@ impl Control {
             return Err(ControlError::new(ErrorCode::Conflict, format!("server '{name}' is not halted")));
         }
         let data = json!({"reason": one_line(reason), "server": name});
-        self.commit(
-            operator,
-            vec![Event::new(EventName::ServerResumed, &operator.actor()).epoch(entry.epoch()).data(data)],
-        )
-        .await?;
+        let resumed = Event::new(EventName::ServerResumed, &operator.actor()).epoch(entry.epoch()).data(data);
+        let (stopped, mut events) = self.stopped_because_of(operator, name, "resume");
+        events.insert(0, resumed);
+        self.commit(operator, events).await?;
+        go_on(&stopped);
         let mut record = (*entry.record).clone();
         (record.state, record.halt) = (ServerState::Active, None);
         entry.live.resume();
@@ -622,6 +651,13 @@ pub(super) fn acceptance_event(
         .data(json!({"epoch": epoch, "server": server, "tools": tools, "version": version}))
         .evidence(Role::Declaration, RetentionClass::Hold, Bytes::copy_from_slice(accepted.document()))
         .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe))
+}
+
+/// Lets sessions go on that were stopped because of a server, now that an operator has decided about it.
+pub(super) fn go_on(stopped: &[Arc<Session>]) {
+    for session in stopped {
+        session.resolve_checkpoint();
+    }
 }
 
 pub(super) fn need_reason(reason: &str) -> Result<(), ControlError> {

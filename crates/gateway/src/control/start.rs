@@ -20,6 +20,7 @@ use portcullis_governance::permit::Mint;
 use portcullis_governance::policy::Policy;
 use portcullis_governance::record::{Isolation, Mode, RegistrationRecord, ServerState};
 use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
+use portcullis_governance::session::Roll;
 use portcullis_sandbox::Conditions;
 use portcullis_store::{Shared, SharedError, Store};
 use portcullis_upstream::records::hooks::Hooks;
@@ -160,11 +161,14 @@ impl Gateway {
         let world = Arc::new(WorldCell::new(state.world()));
         let (violations, reported) = mpsc::unbounded_channel();
         let mint = Mint::new(log.id(), clock.clone(), options.permit_ttl);
+        let permits = mint.live().clone();
+        let sessions = Arc::new(Roll::default());
         let lifecycle = Arc::new(Lifecycle {
             world: world.clone(),
             log: log.clone(),
             clock: clock.clone(),
             book: book.clone(),
+            sessions: sessions.clone(),
             boundary: Boundary::new(&mint, clock.clone()),
             mint,
             fingerprint_key,
@@ -198,6 +202,8 @@ impl Gateway {
             log,
             clock,
             book,
+            sessions,
+            permits,
             keys,
             operators,
             kept,

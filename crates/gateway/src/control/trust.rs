@@ -265,6 +265,8 @@ impl Control {
         let more = json!({"reason": one_line(reason)});
         let mut events = vec![about.event(EventName::TrustRevoked, &operator.actor(), more)];
         events.extend(self.invalidations(&ended, "trust"));
+        let named = of_tool.map(|tool| vec![tool.item().to_string()]);
+        events.extend(self.stop_users_of(entry, named.as_deref(), "of which trust was taken back"));
         self.commit(operator, events).await?;
         match of_tool {
             Some(tool) => entry.live.reset_tool(tool),

@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis_audit::{Event, EventName};
-use portcullis_core::error::Fault;
+use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{Actor, ServerIdentity};
 use portcullis_governance::approval::State as ApprovalState;
+use portcullis_governance::registry::ServerEntry;
 use portcullis_upstream::{Phase, UpstreamEvent};
 use serde_json::json;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
+use super::attention::Attention;
 use super::start::SWEEP;
 use super::{Control, told_to_stop};
 use crate::lifecycle::Violation;
@@ -43,7 +45,8 @@ impl Control {
     ) {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut forget = tokio::time::interval(FORGET);
-        let mut recheck = tokio::time::interval_at(tokio::time::Instant::now() + RECHECK, RECHECK);
+        let mut attention: HashMap<ServerIdentity, Attention> = HashMap::new();
+        let mut looking: JoinSet<ServerIdentity> = JoinSet::new();
         let mut listening: JoinSet<Happening> = JoinSet::new();
         let mut known: HashMap<ServerIdentity, Arc<Upstream>> = HashMap::new();
         let mut noise: HashMap<ServerIdentity, VecDeque<Instant>> = HashMap::new();
@@ -56,19 +59,32 @@ impl Control {
                 }
                 _ = sweep.tick() => {
                     self.expire().await;
+                    self.tend_sessions().await;
                     self.promote().await;
                     self.listen_to_new(&mut known, &mut listening).await;
+                    attention.retain(|server, _| known.contains_key(server));
+                    for (server, upstream) in &known {
+                        self.attend(server, upstream, &mut attention, &mut looking).await;
+                    }
                 }
                 _ = forget.tick() => if let Err(error) = self.destroy_expired(Actor::system()).await {
                     tracing::error!(%error, "evidence whose time is over was not destroyed");
                 },
-                _ = recheck.tick() => for (server, upstream) in &known { self.recheck(server, upstream).await },
+                Some(looked) = looking.join_next() => if let Ok(server) = looked
+                    && let Some(attention) = attention.get_mut(&server)
+                {
+                    attention.done();
+                },
                 Some(Ok((server, upstream, happened, receiver))) = listening.join_next() => {
                     let current = known.get(&server).is_some_and(|known| Arc::ptr_eq(known, &upstream));
                     if !current || matches!(happened, Err(broadcast::error::RecvError::Closed)) {
                         continue;
                     }
-                    if let Ok(event) = happened {
+                    if matches!(happened, Ok(UpstreamEvent::ListChanged)) {
+                        let now = Instant::now();
+                        attention.entry(server.clone()).or_insert_with(|| Attention::new(now)).called(now);
+                        self.attend(&server, &upstream, &mut attention, &mut looking).await;
+                    } else if let Ok(event) = happened {
                         self.heard(&server, &upstream, &event, noise.entry(server.clone()).or_default()).await;
                     }
                     listening.spawn(next(server, upstream, receiver));
@@ -99,7 +115,8 @@ impl Control {
         noise: &mut VecDeque<Instant>,
     ) {
         match event {
-            UpstreamEvent::ListChanged => self.recheck(server, upstream).await,
+            // Looked at when its turn comes (see `attend`).
+            UpstreamEvent::ListChanged => {}
             UpstreamEvent::UnknownId => {
                 self.punish(server, Fault::UngovernedSurface, &[], "it answered something that nobody asked")
                     .await;
@@ -154,10 +171,53 @@ impl Control {
         }
     }
 
+    /// Has somebody look at a server if it is time to.
+    async fn attend(
+        self: &Arc<Self>,
+        server: &ServerIdentity,
+        upstream: &Arc<Upstream>,
+        attention: &mut HashMap<ServerIdentity, Attention>,
+        looking: &mut JoinSet<ServerIdentity>,
+    ) {
+        let world = self.world();
+        let Some(entry) = world.registry().server(server) else { return };
+        // A call may have found it changed before anybody looked.
+        self.note_shift(entry, upstream).await;
+        let now = Instant::now();
+        let max_age = entry.declaration.refresh().unwrap_or(RECHECK);
+        if attention.entry(server.clone()).or_insert_with(|| Attention::new(now)).begin(now, max_age) {
+            let (control, server, upstream) = (self.clone(), server.clone(), upstream.clone());
+            looking.spawn(async move {
+                control.recheck(&server, &upstream).await;
+                server
+            });
+        }
+    }
+
+    /// GOV-502: what a server may change has changed. Agents see what is left of what was accepted.
+    async fn note_shift(&self, entry: &ServerEntry, upstream: &Upstream) {
+        if !upstream.take_shift() {
+            return;
+        }
+        let difference = upstream.drifted().map(|live| entry.declaration.drift(&live)).unwrap_or_default();
+        let shown = |names: &[String]| names.iter().map(|name| one_line(name)).collect::<Vec<_>>();
+        let changed: Vec<String> = difference.changed.iter().map(|change| one_line(&change.tool)).collect();
+        let data = json!({
+            "added": shown(&difference.added), "changed": changed, "server": entry.record.server_identity,
+            "withdrawn": shown(&difference.removed),
+        });
+        let actor = Actor::server(entry.record.server_identity.as_str());
+        let event = Event::new(EventName::ServerSurfaceChanged, &actor).epoch(entry.epoch()).data(data);
+        let state = self.state.lock().await;
+        if self.change_in_any_case(vec![event]).await.is_ok() {
+            self.world.swap(state.world());
+        }
+    }
+
     async fn recheck(&self, server: &ServerIdentity, upstream: &Arc<Upstream>) {
         let Some(entry) = self.state.lock().await.entries.get(server).cloned() else { return };
         match upstream.recheck(&entry).await {
-            Ok(()) => {}
+            Ok(()) => self.note_shift(&entry, upstream).await,
             Err(NotUsable::Drifted { fault, tools, reason }) => {
                 self.punish(server, fault, &tools, &reason).await;
             }

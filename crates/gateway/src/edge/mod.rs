@@ -157,6 +157,7 @@ impl Edge {
             lifecycle.log.clone(),
             lifecycle.clock.clone(),
             shaping.artifacts().clone(),
+            lifecycle.sessions.clone(),
         );
         Self {
             lifecycle,

@@ -1,15 +1,13 @@
 //! Sessions at the edge: which conversation a request belongs to (PRO-33, GOV-1202).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
 
 use portcullis_audit::{AuditLog, Event, EventName};
 use portcullis_context::Artifacts;
 use portcullis_core::digest::to_hex;
 use portcullis_core::{Actor, Clock, Principal, Timestamp};
-use portcullis_governance::session::Session;
+use portcullis_governance::session::{Roll, Session, is_idle};
 use rand::RngExt as _;
 use serde_json::json;
 
@@ -17,8 +15,6 @@ use super::conversation::Conversation;
 use super::questions::Abilities;
 use super::revision::{MODERN, Revision};
 
-/// A session unused for this long is gone.
-const IDLE: Duration = Duration::from_secs(30 * 60);
 /// More sessions than this at once are refused: an agent that loops on `initialize` must not fill our memory.
 const MOST: usize = 10_000;
 
@@ -29,6 +25,8 @@ pub(crate) struct Sessions {
     clock: Arc<dyn Clock>,
     /// What sessions leave behind when they end.
     artifacts: Arc<Artifacts>,
+    /// Where the control plane finds them.
+    roll: Arc<Roll>,
     // Reading is shared; only opening and ending sessions writes.
     live: RwLock<HashMap<Key, Live>>,
 }
@@ -44,22 +42,28 @@ enum Key {
 #[derive(Debug)]
 struct Live {
     conversation: Arc<Conversation>,
-    used: AtomicU64,
 }
 
 impl Live {
     fn touch(&self, now: Timestamp) {
-        self.used.store(now.as_millis(), Ordering::Relaxed);
+        self.conversation.session().touch(now);
     }
 
-    fn is_idle(&self, now: Timestamp) -> bool {
-        now.since(Timestamp::from_millis(self.used.load(Ordering::Relaxed))) >= IDLE
+    /// Whether it is over, or would be if somebody had looked.
+    fn is_over(&self, now: Timestamp) -> bool {
+        let session = self.conversation.session();
+        session.is_over() || is_idle(session, now)
     }
 }
 
 impl Sessions {
-    pub(crate) fn new(log: AuditLog, clock: Arc<dyn Clock>, artifacts: Arc<Artifacts>) -> Self {
-        Self { log, clock, artifacts, live: RwLock::default() }
+    pub(crate) fn new(
+        log: AuditLog,
+        clock: Arc<dyn Clock>,
+        artifacts: Arc<Artifacts>,
+        roll: Arc<Roll>,
+    ) -> Self {
+        Self { log, clock, artifacts, roll, live: RwLock::default() }
     }
 
     /// Opens a legacy session; its id is 128 random bits and never a credential. `None` if there are too many.
@@ -84,7 +88,7 @@ impl Sessions {
         abilities: Abilities,
     ) -> Arc<Conversation> {
         let session = Arc::new(Session::open(principal.clone(), self.clock.now()));
-        self.record(&session, client);
+        self.record(&session, client, true);
         Arc::new(Conversation::new(session, client, revision, abilities))
     }
 
@@ -93,7 +97,7 @@ impl Sessions {
         let now = self.clock.now();
         let live = self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let found = live.get(&Key::Legacy(id.to_owned()))?;
-        if found.conversation.session().principal() != principal || found.is_idle(now) {
+        if found.conversation.session().principal() != principal || found.is_over(now) {
             return None;
         }
         found.touch(now);
@@ -106,7 +110,7 @@ impl Sessions {
         let key = Key::Modern(principal.clone(), client.to_owned());
         {
             let live = self.live.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-            if let Some(found) = live.get(&key).filter(|found| !found.is_idle(now)) {
+            if let Some(found) = live.get(&key).filter(|found| !found.is_over(now)) {
                 found.touch(now);
                 return Some(found.conversation.clone());
             }
@@ -123,6 +127,7 @@ impl Sessions {
         }
         if let Some(ended) = live.remove(&key) {
             ended.conversation.hang_up();
+            ended.conversation.session().end();
             self.artifacts.session_ended(ended.conversation.session().id());
             let event = Event::new(EventName::SessionEnded, &Actor::from(principal))
                 .session(ended.conversation.session().id());
@@ -141,25 +146,27 @@ impl Sessions {
     ) -> Option<Arc<Conversation>> {
         let now = self.clock.now();
         let mut live = self.live.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(found) = live.get(&key).filter(|found| !found.is_idle(now)) {
+        if let Some(found) = live.get(&key).filter(|found| !found.is_over(now)) {
             return Some(found.conversation.clone());
         }
         if live.len() >= MOST {
-            live.retain(|_, session| !session.is_idle(now));
+            live.retain(|_, session| !session.is_over(now));
         }
         if live.len() >= MOST {
             return None;
         }
         let session = Arc::new(Session::open(principal.clone(), now));
-        let used = AtomicU64::new(now.as_millis());
-        self.record(&session, client);
+        self.record(&session, client, false);
         let conversation = Arc::new(Conversation::new(session, client, revision, abilities));
-        live.insert(key, Live { conversation: conversation.clone(), used });
+        live.insert(key, Live { conversation: conversation.clone() });
         Some(conversation)
     }
 
-    fn record(&self, session: &Session, client: &str) {
-        let data = json!({"client": portcullis_core::error::one_line(client)});
+    /// A session that is `connected` lives as long as its connection.
+    fn record(&self, session: &Arc<Session>, client: &str, connected: bool) {
+        let client = portcullis_core::error::one_line(client);
+        self.roll.enter(session, &client, connected);
+        let data = json!({"client": client});
         let event =
             Event::new(EventName::SessionOpened, &Actor::from(session.principal())).session(session.id());
         // A blocked log refuses the session's calls; there is nothing more to refuse here.

@@ -62,6 +62,7 @@ impl Lifecycle {
             ErrorDocument::new(ErrorCode::PolicyDenied, path, message).with("code", code)
         })?;
         let decision = self.decide(call, &request, entry, proposal)?;
+        self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         // Dropped unused: a claim that is not spent goes back to its approval.

@@ -84,12 +84,20 @@ impl Checker<'_> {
         if server.surface != expect.surface {
             self.reject(2, "/server/surface", "differs from the surface being registered");
         }
-        if server.surface == Surface::Dynamic {
-            self.reject(
-                9,
-                "/server/surface",
-                "dynamic surfaces are not enabled here; declare the surface static",
-            );
+        // GOV-502
+        let allowed = Duration::from_secs(5)..=Duration::from_secs(3600);
+        match (server.surface, &server.refresh) {
+            (Surface::Dynamic, None) => {
+                let message = "a dynamic surface says how often it is looked at: refresh: { max_age: 60s }";
+                self.reject(2, "/server/surface", message);
+            }
+            (Surface::Dynamic, Some(refresh)) if !allowed.contains(&refresh.max_age.0) => {
+                self.reject(2, "/server/refresh/max_age", "must be 5s to 1h");
+            }
+            (Surface::Static, Some(_)) => {
+                self.reject(2, "/server/refresh", "is for dynamic surfaces; this one is declared static");
+            }
+            _ => {}
         }
         if server.protocol_versions.is_empty() {
             self.reject(3, "/server/protocol_versions", "must name at least one protocol revision");

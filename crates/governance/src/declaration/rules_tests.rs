@@ -306,8 +306,30 @@ fn a_schema_the_server_leaves_open_is_declared_closed() {
 }
 
 #[test]
-fn rule_9_refuses_what_this_build_cannot_govern() {
-    assert_eq!(rejected("surface: static", "surface: dynamic").rule, 2);
+fn a_surface_is_the_registered_one_and_a_dynamic_one_says_how_often_it_is_looked_at() {
+    // GOV-502, GOV-403 rule 2
+    assert_eq!(rejected("surface: static", "surface: dynamic, refresh: { max_age: 60s }").rule, 2);
+    let refused = rejected("surface: static", "surface: static, refresh: { max_age: 60s }");
+    assert!(refused.message.contains("dynamic surfaces"), "{refused}");
+    let dynamic = |refresh: &str| {
+        let text = GOOD.replace("surface: static", &format!("surface: dynamic{refresh}"));
+        let declaration = Declaration::parse(&Source { name: "fs.yaml", text: &text }).unwrap();
+        let (identity, version) = ("filesystem".parse().unwrap(), "2.3.1".parse().unwrap());
+        let expect = Expectations {
+            identity: &identity,
+            version: &version,
+            surface: Surface::Dynamic,
+            pins: &[],
+            home: Path::new("/var/lib/portcullis"),
+            is_remote: false,
+        };
+        check(&declaration, "fs.yaml", &expect).map_err(|rejections| rejections[0].message.clone())
+    };
+    assert_eq!(dynamic(", refresh: { max_age: 5s }"), Ok(()));
+    assert_eq!(dynamic(", refresh: { max_age: 1h }"), Ok(()));
+    for refresh in ["", ", refresh: { max_age: 4s }", ", refresh: { max_age: 61m }"] {
+        assert!(dynamic(refresh).is_err(), "{refresh}");
+    }
 }
 
 #[test]

@@ -199,6 +199,16 @@ impl Facts {
         Self::gather(policy, principal, tags, tool, circumstances)
     }
 
+    /// What Cedar is told about calls of a tool before there is one.
+    pub(super) fn of_any_call(
+        policy: &Policy,
+        principal: &Principal,
+        tool: &ToolFacts,
+        circumstances: &Circumstances<'_>,
+    ) -> Self {
+        Self::gather(policy, principal, Vec::new(), tool, circumstances)
+    }
+
     pub(super) fn entities(&self) -> &Entities {
         &self.entities
     }

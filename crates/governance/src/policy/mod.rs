@@ -281,7 +281,7 @@ impl Policy {
     /// Turns an approval into an authorisation, if policy still allows its scope (GOV-803: asked on each reuse).
     pub fn approved<'r>(&self, decision: &Decision<'r>, claim: Claim) -> Option<Authorised<'r>> {
         let with = Some((claim.scope(), claim.approvers()));
-        let allowed = decision.verdict == Verdict::NeedsApproval
+        let allowed = decision.verdict != Verdict::Denied
             && decision.policy == self.version
             && self.ask(&decision.inquiry, Action::Invoke, with).allowed;
         allowed.then_some(Authorised { request: decision.request, policy: self.version, claim: Some(claim) })
@@ -309,6 +309,21 @@ impl Policy {
         let facts = Facts::of_view(self, principal, tool, &circumstances, selector);
         let answer = self.answer(&facts, Action::Invoke, None);
         if answer.allowed { Ok(()) } else { Err(answer.reasons) }
+    }
+
+    /// How many operators an approval of this scope takes, given before there is a call: for whatever arguments, so a
+    /// policy that wants particular ones does not allow it. `None` if it cannot be given.
+    pub fn quorum_of(
+        &self,
+        principal: &Principal,
+        tool: &ToolFacts,
+        circumstances: Circumstances<'_>,
+        scope: Scope,
+    ) -> Option<u32> {
+        let facts = Facts::of_any_call(self, principal, tool, &circumstances);
+        let may = |approval| self.answer(&facts, Action::Invoke, approval).allowed;
+        may(None).then_some(())?;
+        (1..=MAX_QUORUM).find(|n| may(Some((scope, *n))))
     }
 
     fn ask_cedar(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use crate::declaration::Span;
 use crate::record::Mode;
+use crate::session::CheckpointRules;
 
 /// The whole file. Unknown keys are refused: a setting that is misspelt must not be one that does nothing.
 #[derive(Debug, Clone, PartialEq, Deserialize, Default)]
@@ -19,6 +20,7 @@ pub struct Settings {
     isolation: IsolationSection,
     approvals: ApprovalsSection,
     trust: TrustSection,
+    checkpoints: CheckpointsSection,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -71,6 +73,29 @@ impl Default for ApprovalsSection {
     }
 }
 
+/// What of a session's calls stops it until somebody has looked (GOV-1203).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CheckpointsSection {
+    triggers: Vec<OptionalTrigger>,
+    /// How many calls a session makes before it is stopped, with `call_budget` among the triggers.
+    call_budget: u64,
+}
+
+impl Default for CheckpointsSection {
+    fn default() -> Self {
+        Self { triggers: Vec::new(), call_budget: 100 }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum OptionalTrigger {
+    ClassEscalation,
+    ScopeExpansion,
+    CallBudget,
+}
+
 /// What becomes of trust after a violation (GOV-1105).
 #[derive(Debug, Clone, PartialEq, Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
@@ -117,7 +142,21 @@ impl Settings {
         if !(Duration::from_secs(60)..=Duration::from_secs(24 * 3600)).contains(&pending) {
             return Err("approvals.pending: must be 1m to 24h".into());
         }
+        if settings.checkpoints.call_budget == 0 {
+            return Err("checkpoints.call_budget: must be at least 1".into());
+        }
         Ok(settings)
+    }
+
+    /// What of a session's calls opens a checkpoint.
+    pub fn checkpoint_rules(&self) -> CheckpointRules {
+        let CheckpointsSection { triggers, call_budget } = &self.checkpoints;
+        let has = |trigger| triggers.contains(&trigger);
+        CheckpointRules {
+            class_escalation: has(OptionalTrigger::ClassEscalation),
+            scope_expansion: has(OptionalTrigger::ScopeExpansion),
+            call_budget: has(OptionalTrigger::CallBudget).then_some(*call_budget),
+        }
     }
 
     /// The tier a server is assigned that asks for `requested`.
@@ -193,6 +232,8 @@ mod tests {
             "[modes]\ndynamic = [\"moon\"]",
             "[isolation]\nallow_unmanaged = true",
             "[approvals]\npending = \"1s\"",
+            "[checkpoints]\ntriggers = [\"policy_activation\"]",
+            "[checkpoints]\ncall_budget = 0",
             "tier = ",
         ] {
             assert!(Settings::parse(text).is_err(), "{text}");
@@ -202,6 +243,10 @@ mod tests {
         assert!(settings.allows_dynamic(Mode::Team) && !settings.allows_dynamic(Mode::Local));
         assert_eq!(settings.pending_ttl(), Duration::from_secs(1800));
         assert!(!Settings::default().allows_unmanaged_local());
+        assert_eq!(Settings::default().checkpoint_rules(), CheckpointRules::default());
+        let settings =
+            Settings::parse("[checkpoints]\ntriggers = [\"call_budget\"]\ncall_budget = 7").unwrap();
+        assert_eq!(settings.checkpoint_rules().call_budget, Some(7));
         assert!(Settings::default().contaminates(Fault::UngovernedSurface));
         assert!(!Settings::default().contaminates(Fault::Mismatch));
         let settings =

@@ -52,6 +52,7 @@ impl Finding {
 pub(super) async fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     let mut findings = machine().await?;
     findings.extend(approvals(context).await?);
+    findings.extend(checkpoints(context).await?);
     let servers = context.ask(&Request::McpList).await?;
     let servers = servers.as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
@@ -107,6 +108,17 @@ async fn approvals(context: &Context<'_>) -> Result<Vec<Finding>, Failure> {
         }
     }
     Ok(findings)
+}
+
+/// Sessions that are stopped until somebody has looked.
+async fn checkpoints(context: &Context<'_>) -> Result<Option<Finding>, Failure> {
+    let list = context.ask(&Request::CheckpointList).await?;
+    let what = match list.as_array().map_or(0, Vec::len) {
+        0 => return Ok(None),
+        1 => "one session is stopped at a checkpoint".to_owned(),
+        n => format!("{n} sessions are stopped at checkpoints"),
+    };
+    Ok(Some(Finding::warning("gateway", what, "portcullis checkpoint list")))
 }
 
 /// One server: halted, gone, changed, or left behind.

@@ -4,23 +4,25 @@
 //! per server makes it so. What cannot be imported is said with its reason, and nothing is guessed.
 
 mod entries;
+mod secrets;
 mod vendor;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use portcullis_core::ServerIdentity;
-use portcullis_core::scrub;
-use portcullis_gateway::control::{Drafted, Drafting, KeptDraft, Target};
+use portcullis_gateway::control::{Drafted, Drafting, KeptDraft, Registration, Target};
 use serde_json::{Value, json};
 
 use super::connect::{self, client::Client};
 use super::{Context, confirm};
-use crate::cli::{ConnectArgs, ImportArgs};
+use crate::cli::{ConnectArgs, GrantKind, ImportArgs};
 use crate::failure::Failure;
 use crate::operator::Request;
 use crate::output::visible;
 use entries::{Entry, How};
+use portcullis_governance::draft::{Host, SecretWay};
+use secrets::{Found, SetApart, set_apart};
 
 /// What became of one entry.
 struct Outcome {
@@ -126,13 +128,16 @@ async fn one(
     if entry.is_this_gateway(&context.config.listen(None).to_string()) {
         return outcome("skipped", "it is this gateway".into(), None);
     }
-    if let Some(reason) = needs_a_secret(entry) {
-        return outcome("skipped", reason, None);
-    }
+    let server: ServerIdentity = name.parse().map_err(|_| Failure::field("name", "no name for a server"))?;
+    let SetApart { env, secrets, hosts } = match set_apart(entry, &server, toward(args, &name)?.as_ref()) {
+        Ok(apart) => apart,
+        Err(reason) => return outcome("skipped", reason, None),
+    };
+    let env = &env;
     let (target, folders) = match &entry.how {
-        How::Http { url } => (Target::Http { url: url.clone(), tls_spki: None }, Vec::new()),
-        How::Sse { url } => (Target::Sse { url: url.clone(), tls_spki: None }, Vec::new()),
-        How::Stdio { command, args: operands, env } => {
+        How::Http { url, .. } => (Target::Http { url: url.clone(), tls_spki: None }, Vec::new()),
+        How::Sse { url, .. } => (Target::Sse { url: url.clone(), tls_spki: None }, Vec::new()),
+        How::Stdio { command, args: operands, .. } => {
             let target = match vendor::runner(command, operands) {
                 Some(_) if !args.vendor => {
                     let reason = "it is fetched anew at every start; with --vendor its files are fetched once, pinned, and run from here";
@@ -153,29 +158,33 @@ async fn one(
         let reason = "Portcullis does not start it; say with --attest why servers elsewhere may be relied on";
         return outcome("skipped", reason.into(), None);
     }
+    let facts = secrets.iter().map(|found| found.fact.clone()).collect();
+    let attest = args.attest.clone();
     let drafting =
-        Drafting { name: name.clone(), target: target.clone(), folders, attest: args.attest.clone() };
+        Drafting { name: name.clone(), target: target.clone(), folders, hosts, secrets: facts, attest };
     let kept = draft(context, drafting).await?;
     let file = keep(context, &name, &kept)?;
-    context.output.say(card(&name, &kept));
+    context.output.say(card(&name, &kept, args.grant.grant));
     let accepted = args.accept || confirm(&format!("Register {name}?")) == Some(true);
     if !accepted {
         let reason = format!("accept it with `portcullis mcp accept {name} --reason …`");
         return outcome("drafted", reason, Some(file));
     }
-    context
-        .ask(&Request::McpAdd { registration: Box::new(kept.registration(&name, &file, "imported")) })
-        .await?;
+    keep_secrets(context, &secrets).await?;
+    let registration = kept.registration(&name, &file, "imported");
+    let registration = Box::new(Registration { grant: args.grant.ahead(), ..registration });
+    context.ask(&Request::McpAdd { registration }).await?;
     outcome("registered", format!("{} tools", kept.drafted.draft.tools.len()), Some(file))
 }
 
 /// Has a server looked at, and its declaration drafted.
 pub(super) async fn draft(context: &Context<'_>, drafting: Drafting) -> Result<KeptDraft, Failure> {
     let (target, attest) = (drafting.target.clone(), drafting.attest.clone());
+    let secrets = drafting.secrets.clone();
     let answer = context.ask(&Request::McpDraft { drafting: Box::new(drafting) }).await?;
     let drafted: Drafted = serde_json::from_value(answer)
         .map_err(|error| Failure::unavailable(format!("not a draft: {error}")))?;
-    Ok(KeptDraft { target, attest, drafted })
+    Ok(KeptDraft { target, attest, drafted, secrets })
 }
 
 /// Keeps a draft; gives its declaration's file.
@@ -200,23 +209,33 @@ fn identity(name: &str) -> String {
     made
 }
 
-/// An environment is no place to keep a secret, and how one travels is for its operator to declare.
-fn needs_a_secret(entry: &Entry) -> Option<String> {
-    let How::Stdio { args, env, .. } = &entry.how else { return None };
-    let secret = env.iter().find(|(name, value)| {
-        let name = name.to_ascii_lowercase();
-        let words =
-            ["token", "secret", "password", "passwd", "api_key", "apikey", "private_key", "credential"];
-        words.iter().any(|word| name.contains(word)) || scrub::is_bare_token(value) || value.contains("${")
-    });
-    if let Some((name, _)) = secret {
-        return Some(format!(
-            "its {} looks like a secret; keep it with `portcullis secret set` and declare how it travels",
-            visible(name)
-        ));
+/// Where the operator says that a server's secrets go: `--toward NAME=HOST[:PORT]`.
+fn toward(args: &ImportArgs, name: &str) -> Result<Option<Host>, Failure> {
+    let mut said = args.toward.iter().filter_map(|said| said.split_once('='));
+    let Some((_, place)) = said.rfind(|(server, _)| *server == name) else { return Ok(None) };
+    let wrong = || Failure::field("toward", "say NAME=HOST or NAME=HOST:PORT");
+    let (host, port) = match place.split_once(':') {
+        Some((host, port)) => (host, port.parse().map_err(|_| wrong())?),
+        None => (place, 443),
+    };
+    if !host.contains('.') || host.contains('/') {
+        return Err(wrong());
     }
-    let told = args.iter().any(|arg| scrub::is_bare_token(arg) || arg.contains("${"));
-    told.then(|| "one of its arguments looks like a secret or is asked for".into())
+    Ok(Some(Host { host: host.to_owned(), port }))
+}
+
+/// Gives the values into the vault. One that it has already stays as it is.
+async fn keep_secrets(context: &Context<'_>, secrets: &[Found]) -> Result<(), Failure> {
+    for Found { fact, value } in secrets {
+        let Some(value) = value.clone() else { continue };
+        let (name, kind) = (fact.class.clone(), "static".to_owned());
+        let request = Request::SecretSet { name, class: fact.class.clone(), kind, value };
+        match context.ask(&request).await {
+            Err(failure) if failure.code == "CONFLICT" => {}
+            stored => drop(stored?),
+        }
+    }
+    Ok(())
 }
 
 /// Where a command that is only named is.
@@ -256,7 +275,7 @@ pub(super) fn places(operands: &[String], command: &str) -> Vec<PathBuf> {
 }
 
 /// What accepting a draft means.
-pub(super) fn card(name: &str, kept: &KeptDraft) -> String {
+pub(super) fn card(name: &str, kept: &KeptDraft, grant: Option<GrantKind>) -> String {
     let draft = &kept.drafted.draft;
     let (how, pinned) = match &kept.target {
         Target::Stdio { command, args, artifacts, .. } => {
@@ -282,6 +301,21 @@ pub(super) fn card(name: &str, kept: &KeptDraft) -> String {
         let access = if scope["access"] == "rw" { "reads and writes" } else { "reads" };
         lines.push(format!("  folder    {} ({access})", visible(scope["path"].as_str().unwrap_or_default())));
     }
+    for secret in &kept.secrets {
+        let where_to = match &secret.way {
+            SecretWay::Toward(host) => format!("sent to {} and nowhere else", visible(&host.host)),
+            SecretWay::Header => "sent to the server itself".to_owned(),
+            SecretWay::Unknown => {
+                "sent nowhere, because nobody has said where: --toward NAME=HOST".to_owned()
+            }
+        };
+        lines.push(format!(
+            "  secret    {} is in plain text there; the vault keeps it as {}, {where_to}",
+            visible(&secret.name),
+            secret.class
+        ));
+    }
+    lines.push(format!("  costs     about {} tokens to know its tools", kept.drafted.surface_tokens));
     for tool in &draft.tools {
         let classes: Vec<&str> = tool.classes.iter().map(|class| class.as_str()).collect();
         let reason = tool.reason.as_ref().map(|reason| format!("   {reason}")).unwrap_or_default();
@@ -296,7 +330,13 @@ pub(super) fn card(name: &str, kept: &KeptDraft) -> String {
             draft.besides
         ));
     }
-    lines.push("  every call asks, until you approve more than one at a time".into());
+    lines.push(match grant {
+        None => "  every call asks, until you approve more than one at a time".into(),
+        Some(GrantKind::Reads) => {
+            "  what only reads will not ask, if policy lets you grant that; the rest asks".into()
+        }
+        Some(GrantKind::All) => "  nothing will ask that policy lets you grant ahead".to_owned(),
+    });
     lines.join("\n")
 }
 

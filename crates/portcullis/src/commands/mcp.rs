@@ -22,7 +22,8 @@ use crate::output::{table, visible};
 pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<ExitCode, Failure> {
     match command {
         McpCommand::Add(args) => add(context, *args).await,
-        McpCommand::Draft { name, artifact, env, command } => {
+        McpCommand::Draft { name, from_denials: true, .. } => from_denials(context, &name).await,
+        McpCommand::Draft { name, artifact, env, command, .. } => {
             draft(context, name, artifact, &env, command).await
         }
         McpCommand::List => {
@@ -45,9 +46,10 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
         }
         McpCommand::Test { name } => test(context, name).await,
         McpCommand::Update(args) => update(context, *args).await,
-        McpCommand::Accept { name, capability_declaration, carry_approvals, reason } => {
+        McpCommand::Accept { name, capability_declaration, carry_approvals, grant, reason } => {
             if let Some((kept, file)) = undecided(context, &name, capability_declaration.as_deref()).await? {
-                let registration = Box::new(kept.registration(&name, &file, &reason));
+                let registration = kept.registration(&name, &file, &reason);
+                let registration = Box::new(Registration { grant: grant.ahead(), ..registration });
                 let record = context.ask(&Request::McpAdd { registration }).await?;
                 context.output.result(&record, render_registered);
                 return Ok(ExitCode::SUCCESS);
@@ -56,7 +58,7 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
             let name = name
                 .parse()
                 .map_err(|error: portcullis_core::NameError| Failure::field("name", error.to_string()))?;
-            let accept = Reacceptance { name, declaration, carry_approvals, reason };
+            let accept = Reacceptance { name, declaration, carry_approvals, grant: grant.ahead(), reason };
             change(context, Request::McpAccept { accept }).await
         }
         McpCommand::Remove(args) => {
@@ -118,14 +120,46 @@ async fn draft(
     let folders = import::places(&args, &program);
     let target =
         Target::Stdio { command: import::program(&program)?, args, env: environment(env)?, artifacts };
-    let drafting = Drafting { name: name.clone(), target, folders, attest: None };
+    let (hosts, secrets) = (Vec::new(), Vec::new());
+    let drafting = Drafting { name: name.clone(), target, folders, hosts, secrets, attest: None };
     let kept = import::draft(context, drafting).await?;
     let file = import::keep(context, &name, &kept)?;
     let value = serde_json::json!({"name": name, "status": "drafted", "reason": null, "draft": file});
     context.output.result(&value, |_| {
         format!(
             "{}\n\nThe draft is in {}; edit it as you like.\n  portcullis mcp accept {name} --reason …   registers it",
-            import::card(&name, &kept),
+            import::card(&name, &kept, None),
+            file.display(),
+        )
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps what a server lacks, by what it was denied, as a file to accept (GOV-1401).
+async fn from_denials(context: &Context<'_>, name: &str) -> Result<ExitCode, Failure> {
+    let proposed = context.ask(&Request::McpDraftFromDenials { name: name.to_owned() }).await?;
+    let folder = context.home.join("drafts");
+    let file = folder.join(format!("{name}.proposed.yaml"));
+    let written = std::fs::create_dir_all(&folder)
+        .and_then(|()| std::fs::write(&file, proposed["document"].as_str().unwrap_or_default()));
+    written.map_err(|error| Failure::field("home", format!("{}: {error}", file.display())))?;
+    let value = serde_json::json!({
+        "name": name, "status": "proposed", "reason": null, "draft": file, "added": proposed["added"],
+        "left_out": proposed["left_out"],
+    });
+    context.output.result(&value, |value| {
+        let list = |member: &str| {
+            let lines = value[member].as_array().into_iter().flatten();
+            lines.map(|line| format!("  {}\n", visible(line.as_str().unwrap_or_default()))).collect::<String>()
+        };
+        let left_out = match list("left_out") {
+            list if list.is_empty() => list,
+            list => format!("asked for and not to be declared:\n{list}"),
+        };
+        format!(
+            "{name} would be allowed besides:\n{}{left_out}\nNothing has changed. Read {}, then\n  portcullis mcp accept {name} --capability-declaration {} --reason …",
+            list("added"),
+            file.display(),
             file.display(),
         )
     });
@@ -215,6 +249,7 @@ fn registration(context: &Context<'_>, mut args: AddArgs) -> Result<Registration
         },
         attest: args.attest,
         waive_isolation: args.waive_isolation,
+        grant: args.grant.ahead(),
     })
 }
 

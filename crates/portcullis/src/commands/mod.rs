@@ -18,10 +18,12 @@ pub(crate) mod import;
 mod key;
 mod mcp;
 mod operators;
+mod permit;
 mod policy;
 mod sandbox;
 mod secret;
 mod serve;
+mod session;
 mod trust;
 mod up;
 mod why;
@@ -112,6 +114,9 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Doctor => doctor::run(&context).await,
             Command::Trust(command) => trust::run(&context, command).await,
             Command::Grants(command) => grants::run(&context, command).await,
+            Command::Session(command) => session::run(&context, command).await,
+            Command::Checkpoint(command) => session::checkpoint(&context, command).await,
+            Command::Permit(command) => permit::run(&context, command).await,
             Command::Operator(command) => operators::run(&context, command).await,
             Command::Policy(command) => policy::run(&context, command).await,
             Command::Artifact(command) => artifact::run(&context, command).await,

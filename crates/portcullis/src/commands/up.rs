@@ -157,6 +157,7 @@ pub(super) async fn register_demo(
         surface: Surface::Static,
         attest: None,
         waive_isolation: None,
+        grant: None,
     };
     control.register(operator, registration).await?;
     Ok(())

@@ -267,3 +267,61 @@ fn watching_tells_what_waits_and_what_became_of_it() {
     assert_eq!(states, [(&json!(id), &json!("pending")), (&json!(id), &json!("denied"))]);
     daemon.stop();
 }
+
+#[test]
+fn accepting_may_grant_what_only_reads_in_the_same_step() {
+    // GOV-1404
+    let (home, spy) = guarded_spy("[approvals]\nwait = \"300ms\"\n[policy]\npreset = \"observe\"\n");
+    let daemon = home.serve();
+    let accepted = home.json(&["mcp", "accept", "spy", "--grant", "reads", "--reason", "an old friend"]);
+    let granted = accepted["approvals_granted"].as_u64().unwrap();
+    assert!(granted > 5, "{accepted}");
+    let grants = home.json(&["grants", "list"]);
+    assert_eq!(grants.as_array().unwrap().len() as u64, granted);
+    assert!(grants.as_array().unwrap().iter().all(|grant| grant["scope"] == "until-version-change"
+        && grant["decisions"][0]["reason"] == "an old friend"
+        && !grant["tool_id"].as_str().unwrap().contains("write_thing")));
+    // One step: what is accepted and what is granted are one commit.
+    let log = home.log();
+    let at = log.iter().rposition(|record| record["event"] == "declaration.accepted").unwrap();
+    let last = log.iter().rposition(|record| record["event"] == "approval.recorded").unwrap();
+    assert_eq!(log[at]["time"], log[last]["time"]);
+    assert!(
+        daemon.call("spy__echo", &json!({"text": "a"})).unwrap()["result"].is_object(),
+        "nobody is asked"
+    );
+    let write = json!({"path": spy.workspace.join("a").to_str().unwrap(), "text": "x"});
+    waiting(&daemon.call("spy__write_thing", &write).unwrap());
+    daemon.stop();
+    // It survives a restart, and ends with the declaration.
+    let daemon = home.serve();
+    assert!(daemon.call("spy__echo", &json!({"text": "b"})).unwrap()["result"].is_object());
+    let all = home.json(&[
+        "mcp",
+        "accept",
+        "spy",
+        "--grant",
+        "all",
+        "--grant-to",
+        "ci",
+        "--reason",
+        "for the pipeline",
+    ]);
+    assert_eq!(all["approvals_granted"].as_u64().unwrap(), granted + 1, "{all}");
+    waiting(&daemon.call("spy__echo", &json!({"text": "a"})).unwrap());
+    daemon.stop();
+    assert_eq!(spy.calls(), 2);
+    assert_eq!(home.json(&["audit", "verify", "--invariants"])["ok"], true);
+}
+
+#[test]
+fn what_policy_wants_asked_about_is_not_granted_ahead() {
+    // GOV-1404, GOV-805
+    let (home, spy) = guarded_spy(QUICK);
+    let before = home.json(&["mcp", "show", "spy"])["declaration_version"].clone();
+    let (exit, error) = home.fails(&["mcp", "accept", "spy", "--grant", "reads", "--reason", "please"]);
+    assert_eq!((exit, &error["code"]), (2, &json!("POLICY_DENIED")), "{error}");
+    assert_eq!(home.json(&["mcp", "show", "spy"])["declaration_version"], before, "nothing was accepted");
+    assert_eq!(home.json(&["grants", "list"]), json!([]));
+    assert_eq!(spy.calls(), 0);
+}

@@ -42,7 +42,7 @@ fn a_client_s_servers_are_drafted_registered_and_called() {
     let config = json!({"mcpServers": {
         "A Spy": entry(&spy),
         "fetched": {"command": "npx", "args": ["-y", "some-package"]},
-        "secretive": {"command": spy.executable, "args": [], "env": {"SPY_API_KEY": "canary-5f2d"}},
+        "secretive": {"command": spy.executable, "args": ["--stdio", "key=ghp_0123456789abcdef0123456789abcdef0123"]},
         "elsewhere": {"url": "https://mcp.example/mcp"},
         "portcullis": {"command": "/opt/portcullis", "args": ["serve", "--stdio"]},
     }});
@@ -67,7 +67,7 @@ fn a_client_s_servers_are_drafted_registered_and_called() {
     };
     assert!(reason("fetched").contains("--vendor"));
     assert!(reason("elsewhere").contains("--attest"));
-    assert!(reason("secretive").contains("SPY_API_KEY") && !report.to_string().contains("canary-5f2d"));
+    assert!(reason("secretive").contains("argument") && !report.to_string().contains("ghp_0123"));
 
     // What was suggested is what an operator would say, and the cage is made of it.
     let shown = home.json(&["mcp", "show", "a-spy"]);
@@ -106,6 +106,11 @@ fn a_draft_has_no_force_until_it_is_accepted_and_may_be_edited_before() {
     assert_eq!(drafted["status"], "drafted");
     assert_eq!(home.json(&["mcp", "list"]), json!([]));
     assert!(home.events("server.registered").is_empty());
+    // T-DEC-1: what is only submitted cannot be called.
+    let daemon = home.serve();
+    assert_eq!(daemon.call("notes__add", &json!({"a": 1, "b": 2})).unwrap()["error"]["code"], -32602);
+    daemon.stop();
+    assert!(home.events("permit.issued").is_empty());
     let file = drafted["draft"].as_str().unwrap();
     let draft = fs::read_to_string(file).unwrap();
     assert!(draft.contains("# suggested: its name says write"), "{draft}");
@@ -147,4 +152,119 @@ fn a_client_is_pointed_at_the_gateway_in_place_of_what_it_governs() {
     assert_eq!(names, ["other", "portcullis"]);
     home.json(&["connect", "cursor", "--file", path, "--undo"]);
     assert_eq!(fs::read(&file).unwrap(), before);
+}
+
+/// What a client would start the spy with, and give it.
+fn entry_with(spy: &Spy, env: &Value) -> Value {
+    let mut words = words(spy);
+    words.extend(["--control".to_owned(), spy.workspace.join("spy.json").to_str().unwrap().to_owned()]);
+    json!({"command": spy.executable, "args": words, "env": env})
+}
+
+/// Whether any file below a folder holds these bytes.
+fn is_kept(folder: &std::path::Path, needle: &str) -> bool {
+    fs::read_dir(folder).unwrap().flatten().any(|entry| {
+        let path = entry.path();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => is_kept(&path, needle),
+            kind if kind.is_file() => {
+                let bytes = fs::read(&path).unwrap();
+                bytes.windows(needle.len()).any(|window| window == needle.as_bytes())
+            }
+            _ => false,
+        }
+    })
+}
+
+#[test]
+fn secrets_move_into_the_vault_and_go_where_the_configuration_says() {
+    // GOV-1401, T-IMP-1: the value is in the broker and nowhere else.
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    let token = "canary-77aa-0123456789abcdef";
+    let file = home.beside("mcp.json");
+    let config = json!({"mcpServers": {
+        "told": entry_with(&spy, &json!({"SPY_TOKEN": token, "SPY_URL": "https://api.example.com/v1", "PLAIN": "x"})),
+        "asked": entry_with(&spy, &json!({"SPY_PASSWORD": "${input:password}"})),
+    }});
+    fs::write(&file, config.to_string()).unwrap();
+    let output = home.run(&["import", file.to_str().unwrap(), "--accept", "--toward", "asked=b.example.com"]);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("2 registered"), "{said}");
+    assert!(
+        said.contains("SPY_TOKEN is in plain text there")
+            && said.contains("api.example.com and nowhere else"),
+        "{said}"
+    );
+    assert!(said.contains("tokens to know its tools") && !said.contains(token), "{said}");
+
+    let secrets = home.json(&["secret", "list"]);
+    assert_eq!(secrets.as_array().unwrap().len(), 1, "what is asked for has no value: {secrets}");
+    assert_eq!(
+        (&secrets[0]["class"], &secrets[0]["bound_servers"]),
+        (&json!("told.spy_token"), &json!(["told"]))
+    );
+    let told = home.json(&["mcp", "show", "told"]);
+    assert_eq!(told["process"]["env"]["PLAIN"], "x");
+    assert_eq!(told["process"]["profile"]["egress"][0]["host"], "api.example.com", "{told}");
+    assert_eq!(told["process"]["profile"]["secrets"][0]["class"], "told.spy_token");
+    let classes = told["tools"][0]["classes"].as_array().unwrap();
+    assert!(classes.contains(&json!("secret_access")) && classes.contains(&json!("network")), "{classes:?}");
+    let asked = home.json(&["mcp", "show", "asked"]);
+    assert_eq!(asked["process"]["profile"]["egress"][0]["host"], "b.example.com");
+    assert!(!is_kept(&home.path(), token), "not in the log, not in drafts, not in the vault's file");
+    home.verify();
+}
+
+#[test]
+fn what_a_server_was_denied_is_proposed_and_not_applied() {
+    // GOV-1401, T-IMP-1
+    let home = Home::new("[approvals]\nwait = \"300ms\"\n");
+    let spy = Spy::new(&home);
+    let file = home.beside("mcp.json");
+    let config =
+        json!({"mcpServers": {"lonely": entry_with(&spy, &json!({"SPY_TOKEN": "canary-91bb-0123456789"}))}});
+    fs::write(&file, config.to_string()).unwrap();
+    home.json(&["import", file.to_str().unwrap(), "--accept"]);
+    let (exit, nothing) = home.fails(&["mcp", "draft", "lonely", "--from-denials"]);
+    assert_eq!(exit, 8, "{nothing}");
+    spy.control(&json!({"isolate": {"connect": ["wanted.example.com:443"]}}));
+    let daemon = home.serve();
+    let add = json!({"a": 1, "b": 2});
+    let asked = daemon.call("lonely__add", &add).unwrap();
+    let id = asked["error"]["data"]["details"]["approval_id"].as_str().unwrap_or_else(|| panic!("{asked}"));
+    home.json(&["approve", "grant", id, "--reason", "let us see", "--yes"]);
+    let answer = daemon.call("lonely__add", &add).unwrap();
+    assert!(answer["result"].is_object(), "{answer}");
+    crate::support::eventually("the denial", || {
+        (!home.events("sandbox.dns_denied").is_empty()).then_some(())
+    });
+    let before = home.json(&["mcp", "show", "lonely"]);
+    let proposed = home.json(&["mcp", "draft", "lonely", "--from-denials"]);
+    assert_eq!(proposed["status"], "proposed");
+    let added = proposed["added"].to_string();
+    assert!(added.contains("wanted.example.com:443") && added.contains("lonely.spy_token"), "{added}");
+    let now = home.json(&["mcp", "show", "lonely"]);
+    assert_eq!(now["declaration_version"], before["declaration_version"], "nothing is applied");
+    let refused = daemon.call("lonely__add", &add).unwrap();
+    assert_eq!(refused["error"]["data"]["error"], "AUTH_REQUIRED", "every call asks: {refused}");
+
+    // It is acceptable as it stands.
+    let path = proposed["draft"].as_str().unwrap();
+    home.json(&[
+        "mcp",
+        "accept",
+        "lonely",
+        "--capability-declaration",
+        path,
+        "--reason",
+        "it needs that host",
+    ]);
+    let after = home.json(&["mcp", "show", "lonely"]);
+    assert_eq!(after["process"]["profile"]["egress"][0]["host"], "wanted.example.com", "{after}");
+    assert_eq!(after["process"]["profile"]["secrets"][0]["toward"], "wanted_example_com");
+    daemon.stop();
+    assert!(!is_kept(&home.path(), "canary-91bb"));
+    home.verify();
 }

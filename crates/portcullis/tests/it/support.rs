@@ -221,6 +221,16 @@ impl Daemon {
         self.call_text(tool, &arguments.to_string())
     }
 
+    /// What a modern agent is shown: the whole answer to `tools/list`.
+    pub(crate) fn list_tools(&self) -> Value {
+        let body =
+            json!({"jsonrpc": "2.0", "id": 8, "method": "tools/list", "params": {"_meta": modern_meta()}});
+        let reply = self.post(&[("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/list")], &body);
+        let answer = reply.unwrap().json();
+        assert!(answer["result"]["tools"].is_array(), "{answer}");
+        answer
+    }
+
     /// A call whose approval is granted as soon as it is asked for.
     pub(crate) fn approved_call(&self, home: &Home, tool: &str, arguments: &Value) -> Option<Value> {
         std::thread::scope(|scope| {

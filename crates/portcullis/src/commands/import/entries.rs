@@ -15,8 +15,8 @@ pub(super) struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum How {
     Stdio { command: String, args: Vec<String>, env: BTreeMap<String, String> },
-    Http { url: String },
-    Sse { url: String },
+    Http { url: String, headers: BTreeMap<String, String> },
+    Sse { url: String, headers: BTreeMap<String, String> },
 }
 
 /// Reads `mcpServers`, VS Code's `servers`, or Codex's `mcp_servers`.
@@ -42,25 +42,36 @@ pub(super) fn read(text: &str, is_toml: bool) -> Result<Vec<Entry>, String> {
 fn understand(name: &str, entry: &Value) -> Result<Entry, String> {
     let wrong = |what: &str| format!("server {name:?}: {what}");
     let text = |member: &str| entry.get(member).and_then(Value::as_str).map(ToOwned::to_owned);
+    let texts = |member: &str| -> Option<BTreeMap<String, String>> {
+        let members = entry.get(member).and_then(Value::as_object).cloned().unwrap_or_default();
+        let members = members.into_iter().map(|(name, value)| match value {
+            Value::String(value) => Some((name, value)),
+            Value::Number(value) => Some((name, value.to_string())),
+            Value::Bool(value) => Some((name, value.to_string())),
+            _ => None,
+        });
+        members.collect()
+    };
     let how = match (text("command"), text("url").or_else(|| text("serverUrl"))) {
         (Some(command), None) => {
             let args = entry.get("args").and_then(Value::as_array).cloned().unwrap_or_default();
             let args = args.iter().map(|arg| arg.as_str().map(ToOwned::to_owned));
-            let env = entry.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
-            let env = env.into_iter().map(|(name, value)| match value {
-                Value::String(value) => Some((name, value)),
-                Value::Number(value) => Some((name, value.to_string())),
-                Value::Bool(value) => Some((name, value.to_string())),
-                _ => None,
-            });
             How::Stdio {
                 command,
                 args: args.collect::<Option<_>>().ok_or_else(|| wrong("an argument is no text"))?,
-                env: env.collect::<Option<_>>().ok_or_else(|| wrong("a variable is no text"))?,
+                env: texts("env").ok_or_else(|| wrong("a variable is no text"))?,
             }
         }
-        (None, Some(url)) if text("type").as_deref() == Some("sse") => How::Sse { url },
-        (None, Some(url)) => How::Http { url },
+        (None, Some(url)) => {
+            // Codex calls them otherwise.
+            let headers = texts("headers").zip(texts("http_headers"));
+            let (mut headers, more) = headers.ok_or_else(|| wrong("a header is no text"))?;
+            headers.extend(more);
+            match text("type").as_deref() {
+                Some("sse") => How::Sse { url, headers },
+                _ => How::Http { url, headers },
+            }
+        }
         _ => return Err(wrong("it has neither a command nor a URL, or both")),
     };
     Ok(Entry { name: name.to_owned(), how })
@@ -74,7 +85,7 @@ impl Entry {
                 std::path::Path::new(command).file_name().is_some_and(|name| name == "portcullis")
                     && args.iter().any(|arg| arg == "serve")
             }
-            How::Http { url } | How::Sse { url } => {
+            How::Http { url, .. } | How::Sse { url, .. } => {
                 url.strip_prefix("http://").is_some_and(|rest| rest.starts_with(listen))
             }
         }
@@ -99,8 +110,14 @@ mod tests {
         let claude = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "x"], "env": {"A": 1}}}, "theme": "dark"}"#;
         assert_eq!(read(claude, false).unwrap(), std::slice::from_ref(&stdio));
         let vscode = r#"{"inputs": [], "servers": {"web": {"type": "http", "url": "https://a.example/mcp"}, "old": {"type": "sse", "url": "https://b.example/sse"}}}"#;
-        let web = Entry { name: "web".into(), how: How::Http { url: "https://a.example/mcp".into() } };
-        let old = Entry { name: "old".into(), how: How::Sse { url: "https://b.example/sse".into() } };
+        let web = Entry {
+            name: "web".into(),
+            how: How::Http { url: "https://a.example/mcp".into(), headers: BTreeMap::new() },
+        };
+        let old = Entry {
+            name: "old".into(),
+            how: How::Sse { url: "https://b.example/sse".into(), headers: BTreeMap::new() },
+        };
         let mut read_back = read(vscode, false).unwrap();
         read_back.sort_by(|a, b| b.name.cmp(&a.name));
         assert_eq!(read_back, [web, old]);

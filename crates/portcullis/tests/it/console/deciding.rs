@@ -259,3 +259,30 @@ fn agents_are_told_where_to_decide_and_those_that_can_show_it() {
     daemon.stop();
     home.verify();
 }
+
+#[test]
+fn a_client_of_2025_is_shown_the_way_beside_its_call() {
+    // GOV-903, T-APR-1: by a request of its own, on the stream of the call; nobody answers, and nothing is approved.
+    let (home, spy, daemon) = with_spy("1500ms", "", "");
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {"elicitation": {"url": {}}},
+        "clientInfo": {"name": "opener", "version": "1"}}});
+    let opened = daemon.post(&[], &hello).unwrap();
+    let session = opened.header("mcp-session-id").unwrap().to_owned();
+    let headers = [("Mcp-Session-Id", session.as_str()), ("MCP-Protocol-Version", "2025-11-25")];
+    daemon.post(&headers, &json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).unwrap();
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": "spy__echo", "arguments": {"text": "x"}}});
+    let reply = daemon.post(&headers, &call).unwrap();
+    let messages = reply.body.lines().filter_map(|line| line.strip_prefix("data:"));
+    let mut messages = messages.filter_map(|text| serde_json::from_str::<Value>(text).ok());
+    let question = messages.find(|message| message["method"] == "elicitation/create");
+    let question = question.unwrap_or_else(|| panic!("{}", reply.body));
+    let id = home.next_pending()["approval_id"].as_str().unwrap().to_owned();
+    assert_eq!(question["params"]["mode"], "url", "{question}");
+    assert_eq!(question["params"]["url"], format!("{}/approvals/{id}", daemon.console));
+    assert_eq!(error_of(&reply.json()), "AUTH_REQUIRED");
+    daemon.stop();
+    assert_eq!(spy.calls(), 0);
+    home.verify();
+}

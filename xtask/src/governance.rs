@@ -1,0 +1,87 @@
+//! What governing a call costs, and whether that depends on how much is registered (GOV-1603).
+
+use std::process::Command;
+
+use crate::Outcome;
+use crate::report::replace_section;
+use crate::workspace::{Workspace, output};
+
+/// What policy evaluation, permit, checks and redemption may cost together.
+const TARGET_US: f64 = 60.0;
+
+/// Measures, writes the section, and fails if the target is missed.
+pub(crate) fn run(workspace: &Workspace) -> Outcome {
+    let mut bench = Command::new("cargo");
+    bench.current_dir(&workspace.root);
+    bench.args(["bench", "--quiet", "--package", "portcullis-governance", "--bench", "permits"]);
+    let costs = costs(&output(&mut bench)?);
+    let text = section(&costs);
+    print!("{text}");
+    let path = workspace.root.join("docs/benchmarks.md");
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    std::fs::write(&path, replace_section(&old, "governance", &text)).map_err(|error| error.to_string())?;
+    let most = costs.iter().filter(|cost| cost.part == "together").map(|cost| cost.us).fold(0.0, f64::max);
+    match most {
+        most if most > 0.0 && most < TARGET_US => Ok(()),
+        most => Err(format!("governing a call takes {most:.1} µs of CPU; the target is {TARGET_US}")),
+    }
+}
+
+struct Cost {
+    tools: u32,
+    part: String,
+    us: f64,
+}
+
+/// `tools TAB part TAB seconds` lines.
+fn costs(text: &str) -> Vec<Cost> {
+    let line = |line: &str| {
+        let mut cells = line.split('\t');
+        let (tools, part, seconds) = (cells.next()?, cells.next()?, cells.next()?);
+        let seconds: f64 = seconds.trim().parse().ok()?;
+        Some(Cost { tools: tools.parse().ok()?, part: part.to_owned(), us: seconds * 1e6 })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+fn section(costs: &[Cost]) -> String {
+    let mut text = format!(
+        "## Governance: one call, however much is registered\n\n\
+         CPU per call that needs no approval: policy evaluation (both questions), permit, eight checks and redemption. The\n\
+         last row is all of it with the canonical form before, the intent sealed and durable, and the log's own thread counted.\n\
+         The target is under {TARGET_US:.0} µs together, and the same for 10 as for 10,000 tools.\n\n"
+    );
+    let mut counts: Vec<u32> = costs.iter().map(|cost| cost.tools).collect();
+    counts.dedup();
+    let mut parts: Vec<&str> = Vec::new();
+    for cost in costs {
+        if !parts.contains(&cost.part.as_str()) {
+            parts.push(&cost.part);
+        }
+    }
+    let heads: Vec<String> = counts.iter().map(|tools| format!("{tools} tools")).collect();
+    text.push_str(&format!("| µs | {} | most ÷ fewest tools |\n", heads.join(" | ")));
+    text.push_str(&format!("|---|{}--:|\n", "--:|".repeat(heads.len())));
+    for part in parts {
+        let row: Vec<f64> = costs.iter().filter(|cost| cost.part == part).map(|cost| cost.us).collect();
+        let cells: Vec<String> = row.iter().map(|us| format!("{us:.1}")).collect();
+        let ratio = row.last().zip(row.first()).map_or(0.0, |(last, first)| last / first);
+        text.push_str(&format!("| {part} | {} | {ratio:.2} |\n", cells.join(" | ")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn costs_become_one_row_per_part() {
+        let costs = costs(
+            "10\tpolicy\t0.00002\n10\ttogether\t0.00003\nnoise\n100\tpolicy\t0.00003\n100\ttogether\t0.00003\n",
+        );
+        let text = section(&costs);
+        assert!(text.contains("| µs | 10 tools | 100 tools | most ÷ fewest tools |"), "{text}");
+        assert!(text.contains("| policy | 20.0 | 30.0 | 1.50 |"), "{text}");
+    }
+}
