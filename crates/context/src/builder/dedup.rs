@@ -31,11 +31,17 @@ pub(super) fn dedup(stage: &mut Stage<'_>, scored: &Scored) {
             continue;
         }
         let whole = terms.iter().fold(0, |hash: u64, term| mixed(hash ^ term));
-        let signature = signature(terms, &seeds);
         let may_go = !matches!(stage.items[at].kind, Kind::UserTurn | Kind::Policy);
+        // Equal ones are known without their signatures, which cost most.
+        let same = exact.get(&whole).copied().filter(|_| may_go);
+        if same.is_some_and(|other| jaccard(terms, &scored.terms[other]) >= ALIKE) {
+            stage.fates[at] = Fate::Dropped(Reason::Duplicate);
+            continue;
+        }
+        let signature = signature(terms, &seeds);
         let is_repeated = may_go && {
             let mut compared = Vec::new();
-            compared.extend(exact.get(&whole).copied());
+            compared.extend(same);
             bands.alike(&signature, &mut compared);
             compared.into_iter().any(|other| jaccard(terms, &scored.terms[other]) >= ALIKE)
         };

@@ -10,6 +10,7 @@ mod score;
 mod select;
 mod terms;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
@@ -238,7 +239,8 @@ impl ContextBuilder {
             id = format!("result:{call_id}:{number}");
             number += 1;
         }
-        let mut item = ContextItem::new(id.clone(), Kind::ToolResult, in_short(raw, tool, threshold));
+        let mut item =
+            ContextItem::new(id.clone(), Kind::ToolResult, in_short(raw, tool, threshold).into_owned());
         item.parent_id = self.places.contains_key(call_id).then(|| call_id.to_owned());
         item.metadata.insert("tool_name".into(), tool.into());
         item.metadata.insert("media_type".into(), media_type.into());
@@ -257,7 +259,7 @@ impl ContextBuilder {
     /// Builds a prompt.
     pub fn build(&self, build: &Build<'_>) -> Result<Built, BuildError> {
         let mut fates: Vec<Fate> = self.items.iter().map(|_| Fate::Candidate).collect();
-        let mut texts: Vec<std::borrow::Cow<'_, str>> = Vec::with_capacity(self.items.len());
+        let mut texts: Vec<Cow<'_, str>> = Vec::with_capacity(self.items.len());
         for (at, item) in self.items.iter().enumerate() {
             texts.push(item.text.as_str().into());
             if !build.phase.has(item.kind) {
@@ -271,8 +273,7 @@ impl ContextBuilder {
             } else if item.kind == Kind::ToolResult {
                 let tool =
                     item.metadata.get("tool_name").and_then(serde_json::Value::as_str).unwrap_or("tool");
-                let short = in_short(&item.text, tool, build.threshold);
-                if short != item.text {
+                if let Cow::Owned(short) = in_short(&item.text, tool, build.threshold) {
                     texts[at] = short.into();
                 }
             }
@@ -296,7 +297,7 @@ pub(crate) enum Fate {
 pub(crate) struct Stage<'s> {
     items: &'s [ContextItem],
     places: &'s HashMap<String, usize>,
-    texts: Vec<std::borrow::Cow<'s, str>>,
+    texts: Vec<Cow<'s, str>>,
     fates: Vec<Fate>,
     build: &'s Build<'s>,
 }
@@ -311,10 +312,10 @@ impl Stage<'_> {
     }
 }
 
-/// The firewall for a text: its beginning and what it says line by line.
-fn in_short(text: &str, tool: &str, threshold: usize) -> String {
-    if text.chars().nth(threshold).is_none() {
-        return text.to_owned();
+/// The firewall for a text: its beginning and what it says line by line; itself, if it is short already.
+fn in_short<'t>(text: &'t str, tool: &str, threshold: usize) -> Cow<'t, str> {
+    if text.len() <= threshold || text.chars().nth(threshold).is_none() {
+        return text.into();
     }
     let result = serde_json::json!({"content": [{"type": "text", "text": text}]}).to_string();
     let result = CallToolResult::read(&result);
@@ -327,5 +328,5 @@ fn in_short(text: &str, tool: &str, threshold: usize) -> String {
         short.push_str(summary::head(&facts.join("\n"), 400));
     }
     short.push_str(&format!("\n(… {} characters in all)", text.chars().count()));
-    if short.len() < text.len() { short } else { text.to_owned() }
+    if short.len() < text.len() { short.into() } else { text.into() }
 }

@@ -52,6 +52,16 @@ pub(super) fn select(stage: Stage<'_>, scored: &Scored) -> Result<Built, BuildEr
         if shown[at] != Shown::Not || !stage.is_candidate(at) {
             continue;
         }
+        let whole = |at: usize| {
+            let item = &stage.items[at];
+            let note = item.artifact_ref.as_ref().map_or(0, |artifact| artifact.len() / 2 + 8);
+            // An ancestor that was a duplicate was counted like any candidate.
+            scored.tokens[at] + label(item.kind) + note + SEPARATOR
+        };
+        // What has no room alone has none with its ancestors, who need not be looked for.
+        if used + whole(at) > budget {
+            continue;
+        }
         let group = group(&stage, &shown, at);
         let cost: usize = (group.iter())
             .map(|(at, how)| {
@@ -60,11 +70,7 @@ pub(super) fn select(stage: Stage<'_>, scored: &Scored) -> Result<Built, BuildEr
                     Shown::Placeholder => {
                         encoder.count(&placeholder(item.kind, item.sensitivity)) + SEPARATOR
                     }
-                    _ => {
-                        let note = item.artifact_ref.as_ref().map_or(0, |artifact| artifact.len() / 2 + 8);
-                        // An ancestor that was a duplicate was counted like any candidate.
-                        scored.tokens[*at] + label(item.kind) + note + SEPARATOR
-                    }
+                    _ => whole(*at),
                 }
             })
             .sum();

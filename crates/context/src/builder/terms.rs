@@ -6,7 +6,11 @@ pub(super) fn terms(text: &str) -> Vec<u64> {
     let mut hash = OFFSET;
     let mut inside = false;
     for c in text.chars() {
-        if c.is_alphanumeric() {
+        if c.is_ascii_alphanumeric() {
+            // Most are: no tables needed.
+            inside = true;
+            hash = (hash ^ u64::from(c.to_ascii_lowercase() as u32)).wrapping_mul(PRIME);
+        } else if c.is_alphanumeric() {
             inside = true;
             for lower in c.to_lowercase() {
                 for byte in lower.encode_utf8(&mut [0; 4]).bytes() {
