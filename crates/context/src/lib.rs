@@ -10,6 +10,7 @@
 //! | [`summary`], [`outline`] | the words of an envelope |
 //! | [`wire`] | an envelope as a model reads it, lean or full |
 //! | [`firewall`] | whether a result is shown as it stands or in short |
+//! | [`bound`] | results held to a size where tools are called directly |
 //! | [`projection`] | the paths an operator wants to see instead of a summary |
 //! | [`handle`] | names of artifacts that nobody can guess |
 //! | [`artifacts`] | what is kept, sealed, for whom and how long |
@@ -29,6 +30,7 @@
 //! Whether a call may be made or an artifact looked at; sanitising, which happens before.
 
 pub mod artifacts;
+pub mod bound;
 pub mod builder;
 pub mod envelope;
 pub mod firewall;

@@ -152,7 +152,7 @@ impl<'a> Part<'a> {
     }
 
     /// The text that counts towards what a model reads (CTX-2).
-    pub(crate) fn text(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         match &self.content {
             Content::Text(text) | Content::ResourceText { text, .. } => Some(text),
             _ => None,
