@@ -24,6 +24,8 @@ pub struct Gate {
     pub matching: Option<Matching>,
     /// Whether all rows of the subject must pass, or any.
     pub all: bool,
+    /// Whether a row passes that does not say anything about what is required; one that says "none" never does.
+    pub absent_passes: bool,
 }
 
 /// The arguments must be among the elements of what is required.
@@ -100,6 +102,13 @@ impl Gate {
         if passes { Verdict::Allow } else { Verdict::Deny }
     }
 
+    /// How many rows a document has, and how many of them have what is required: for nobody in particular (SURF-96).
+    pub fn surveyed(&self, document: &Value) -> (usize, usize) {
+        let rows: Vec<&Value> = self.rows.iter().flat_map(|pattern| elements(document, pattern)).collect();
+        let any = Gate { matching: None, ..self.clone() };
+        (rows.len(), rows.iter().filter(|row| any.passes(row, &[])).count())
+    }
+
     fn names<'r>(&self, row: &'r Value) -> Option<&'r str> {
         self.key.iter().find_map(|key| row.get(key))?.as_str()
     }
@@ -110,10 +119,13 @@ impl Gate {
             Some(Value::Array(items)) => !items.is_empty(),
             Some(Value::Object(members)) => !members.is_empty(),
             Some(Value::String(text)) => !text.is_empty(),
-            None | Some(Value::Null) => false,
+            None => self.absent_passes,
+            Some(Value::Null) => false,
             Some(_) => true,
         };
-        let Some(matching) = self.matching.as_ref().filter(|_| there) else { return there };
+        let Some(matching) = self.matching.as_ref().filter(|_| there && required.is_some()) else {
+            return there;
+        };
         let items = required.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         values.iter().all(|value| {
             items.iter().any(|item| {
@@ -146,8 +158,10 @@ fn elements<'d>(document: &'d Value, pattern: &str) -> Vec<&'d Value> {
 /// How often a gate could not decide: one that never does must be seen (SURF-95).
 #[derive(Debug, Default)]
 pub struct Indecision {
-    evaluated: AtomicU64,
-    decided: AtomicU64,
+    allowed: AtomicU64,
+    denied: AtomicU64,
+    unknown_subject: AtomicU64,
+    source_error: AtomicU64,
 }
 
 /// After so many evaluations without a decision somebody is told, and again after every so many more.
@@ -157,12 +171,42 @@ const AGAIN: u64 = 1_000;
 impl Indecision {
     /// Counts a verdict; whether somebody must be told now that the gate never decides.
     pub fn count(&self, verdict: Verdict) -> bool {
-        let evaluated = self.evaluated.fetch_add(1, Ordering::AcqRel) + 1;
-        if matches!(verdict, Verdict::Allow | Verdict::Deny) {
-            self.decided.fetch_add(1, Ordering::AcqRel);
-        }
-        self.decided.load(Ordering::Acquire) == 0
-            && (evaluated == FIRST || (evaluated > FIRST && evaluated.is_multiple_of(AGAIN)))
+        let counter = match verdict {
+            Verdict::Allow => &self.allowed,
+            Verdict::Deny => &self.denied,
+            Verdict::UnknownSubject => &self.unknown_subject,
+            Verdict::SourceError => &self.source_error,
+        };
+        counter.fetch_add(1, Ordering::AcqRel);
+        let (unknown, failed) = self.undecided();
+        let evaluated = unknown + failed;
+        !self.has_decided() && (evaluated == FIRST || (evaluated > FIRST && evaluated.is_multiple_of(AGAIN)))
+    }
+
+    /// How often nothing was known of the subject, and how often the document could not be read.
+    pub fn undecided(&self) -> (u64, u64) {
+        (self.unknown_subject.load(Ordering::Acquire), self.source_error.load(Ordering::Acquire))
+    }
+
+    /// Whether it was asked often enough and has never decided.
+    pub fn never_decides(&self) -> bool {
+        let (unknown, failed) = self.undecided();
+        !self.has_decided() && unknown + failed >= FIRST
+    }
+
+    fn has_decided(&self) -> bool {
+        self.allowed.load(Ordering::Acquire) + self.denied.load(Ordering::Acquire) > 0
+    }
+
+    /// How often it came to which verdict.
+    pub fn verdicts(&self) -> [(Verdict, u64); 4] {
+        let (unknown, failed) = self.undecided();
+        [
+            (Verdict::Allow, self.allowed.load(Ordering::Acquire)),
+            (Verdict::Deny, self.denied.load(Ordering::Acquire)),
+            (Verdict::UnknownSubject, unknown),
+            (Verdict::SourceError, failed),
+        ]
     }
 }
 
@@ -187,7 +231,18 @@ mod tests {
             require: "/expand_capabilities".into(),
             matching: None,
             all: false,
+            absent_passes: false,
         }
+    }
+
+    #[test]
+    fn a_document_can_be_asked_whether_anybody_has_what_is_required() {
+        // SURF-96
+        let document = json!({"streams": [{"name": "a", "expand_capabilities": []}, {"name": "b"}]});
+        assert_eq!(gate().surveyed(&document), (2, 0));
+        assert_eq!(Gate { absent_passes: true, ..gate() }.surveyed(&document), (2, 1));
+        assert_eq!(gate().surveyed(&json!({"data": {"streams": [{"expand_capabilities": ["x"]}]}})), (1, 1));
+        assert_eq!(gate().surveyed(&json!({"elsewhere": []})), (0, 0));
     }
 
     #[test]
@@ -259,6 +314,10 @@ mod tests {
         let indecision = Indecision::default();
         let told = (1..=1_000).filter(|_| indecision.count(Verdict::SourceError)).count();
         assert_eq!(told, 2);
+        assert_eq!(indecision.undecided(), (0, 1_000));
+        assert!(indecision.never_decides());
+        indecision.count(Verdict::Allow);
+        assert!(!indecision.never_decides());
         let indecision = Indecision::default();
         assert!((0..19).all(|_| !indecision.count(Verdict::UnknownSubject)));
         assert!(!indecision.count(Verdict::Deny));

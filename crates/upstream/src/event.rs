@@ -49,7 +49,23 @@ pub enum UpstreamEvent {
     GateNeverDecides {
         /// Which.
         gate: String,
+        /// How often nothing was known of the subject.
+        unknown_subject: u64,
+        /// How often the document could not be read.
+        source_error: u64,
     },
+    /// A gate of which that was said has decided after all.
+    GateDecides {
+        /// Which.
+        gate: String,
+    },
+    /// The grant behind its credential is gone (REC-75).
+    CredentialUnavailable {
+        /// What the server says of it.
+        code: String,
+    },
+    /// Its credential works again.
+    CredentialUsable,
     /// It answered after its caller had given up.
     LateAnswer,
     /// It asked us for something that its declaration does not allow; it was refused.

@@ -22,6 +22,16 @@ pub(super) struct Subject {
     pub(super) connection_id: Option<String>,
 }
 
+/// What came of a look at the schema.
+#[derive(Debug)]
+pub(super) struct Judged {
+    pub(super) verdict: Verdict,
+    /// For the evidence.
+    pub(super) note: Value,
+    /// Why the call is not made, if it is not.
+    pub(super) refusal: Option<Refusal>,
+}
+
 #[derive(Debug)]
 pub(super) struct ExpandGate {
     gate: Gate,
@@ -42,6 +52,7 @@ impl ExpandGate {
             require: "/expand_capabilities".into(),
             matching,
             all: false,
+            absent_passes: false,
         };
         Self { gate, indecision: Indecision::default() }
     }
@@ -53,7 +64,7 @@ impl ExpandGate {
         token: &Token,
         subject: &Subject,
         arguments: &Value,
-    ) -> Result<(Verdict, Value), Refusal> {
+    ) -> Judged {
         let values = self.gate.triggered(arguments).unwrap_or_default();
         let mut request = Request::get(&["v1", "schema"]);
         request.query.push(("view".into(), "compact".into()));
@@ -75,24 +86,22 @@ impl ExpandGate {
             "id": ID, "verdict": verdict.as_str(), "reason": reason, "source": format!("GET {}", request.target()),
             "source_ms": spent, "source_sha256": sha256,
         }});
-        if verdict == Verdict::Deny {
+        let refusal = (verdict == Verdict::Deny).then(|| {
             let stream: String = subject.stream.chars().take(64).collect();
             let message = format!(
                 "Stream '{stream}' advertises no expand_capabilities (requested: {}). See GET /v1/schema (expand_capabilities); call schema with this stream.",
                 values.join(", ").chars().take(64).collect::<String>()
             );
-            let refusal = Refusal::argument("invalid_expand", "expand", message);
-            self.indecision.count(verdict);
-            return Err(refusal
+            Refusal::argument("invalid_expand", "expand", message)
                 .with("gate", ID)
                 .with("verdict", "deny")
-                .with("source", format!("GET {}", request.target())));
-        }
-        Ok((verdict, note))
+                .with("source", format!("GET {}", request.target()))
+        });
+        Judged { verdict, note, refusal }
     }
 
-    /// Counts a verdict; whether somebody must be told.
-    pub(super) fn never_decides(&self, verdict: Verdict) -> bool {
-        self.indecision.count(verdict)
+    /// How often it could not decide.
+    pub(super) fn indecision(&self) -> &Indecision {
+        &self.indecision
     }
 }

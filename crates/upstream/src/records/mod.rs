@@ -28,7 +28,7 @@ pub mod tools;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -61,6 +61,9 @@ pub struct RecordsOptions {
     pub strict_relations: bool,
     /// Whether a token is used of which the server does not say what kind it is.
     pub allow_unlabelled_token: bool,
+    /// Whether its tools have their own names, without the server's: some clients look for tools called exactly `search`
+    /// and `fetch`. There is no room for another server then.
+    pub bare_names: bool,
     /// How long opening a connection may take.
     pub connect_timeout_ms: u64,
     /// How long one request may take.
@@ -90,6 +93,7 @@ impl Default for RecordsOptions {
             public_url: String::new(),
             strict_relations: false,
             allow_unlabelled_token: false,
+            bare_names: false,
             connect_timeout_ms: 5_000,
             timeout_ms: 30_000,
             max_body_bytes: 8 << 20,
@@ -120,6 +124,8 @@ pub(crate) struct RecordsLink {
     hooks: Arc<Hooks>,
     server: String,
     in_flight: Arc<AtomicUsize>,
+    /// Whether the server said that the grant is gone, and nothing worked since (REC-75).
+    without_grant: AtomicBool,
 }
 
 /// A `tools/call`, as far as it is understood here.
@@ -159,6 +165,7 @@ impl RecordsLink {
             hooks,
             server: server.to_owned(),
             in_flight: Arc::default(),
+            without_grant: AtomicBool::new(false),
         }
     }
 
@@ -209,7 +216,12 @@ impl RecordsLink {
         };
         let mut trace = Vec::new();
         let result = match self.called(&params, &mut trace).await {
-            Ok(result) => result,
+            Ok(result) => {
+                if self.without_grant.swap(false, Ordering::AcqRel) {
+                    self.events.emit(UpstreamEvent::CredentialUsable);
+                }
+                result
+            }
             Err(refusal) => {
                 self.tell_of(&refusal);
                 refusal.result(&format!("{}/{}", self.server, params.name))
@@ -227,10 +239,23 @@ impl RecordsLink {
         let mut prepared = Prepared::new(&params.name, &params.arguments, &self.options)?;
         let token = self.credential.usable(&self.http).await?;
         if let Some(subject) = &prepared.gated {
-            let (verdict, note) = self.gate.judge(&self.http, &token, subject, &params.arguments).await?;
-            trace.push(note);
-            if self.gate.never_decides(verdict) {
-                self.events.emit(UpstreamEvent::GateNeverDecides { gate: expand::ID.into() });
+            let judged = self.gate.judge(&self.http, &token, subject, &params.arguments).await;
+            trace.push(judged.note);
+            let indecision = self.gate.indecision();
+            let was_alarming = indecision.never_decides();
+            if indecision.count(judged.verdict) {
+                let (unknown_subject, source_error) = indecision.undecided();
+                self.events.emit(UpstreamEvent::GateNeverDecides {
+                    gate: expand::ID.into(),
+                    unknown_subject,
+                    source_error,
+                });
+            }
+            if was_alarming && !indecision.never_decides() {
+                self.events.emit(UpstreamEvent::GateDecides { gate: expand::ID.into() });
+            }
+            if let Some(refusal) = judged.refusal {
+                return Err(refusal);
             }
         }
         let hook = self.expect_delivery(&params.name, &mut prepared);
@@ -305,6 +330,11 @@ impl RecordsLink {
     fn tell_of(&self, refusal: &Refusal) {
         if refusal.code == credential::OWNER {
             self.events.emit(UpstreamEvent::OwnerCredential);
+        }
+        if let Some(code) = refusal.ends_the_grant()
+            && !self.without_grant.swap(true, Ordering::AcqRel)
+        {
+            self.events.emit(UpstreamEvent::CredentialUnavailable { code: code.to_owned() });
         }
     }
 }

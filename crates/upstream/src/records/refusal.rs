@@ -100,6 +100,12 @@ impl Refusal {
         refusal
     }
 
+    /// What the server calls it, if it says that the grant behind the credential is gone (REC-75).
+    pub(crate) fn ends_the_grant(&self) -> Option<&str> {
+        let code = self.details.get("code").and_then(Value::as_str)?;
+        matches!(code, "grant_revoked" | "grant_expired" | "grant_invalid").then_some(code)
+    }
+
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.details.insert(key.into(), value.into());
         self
