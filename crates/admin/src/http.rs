@@ -157,7 +157,7 @@ async fn describe(State(api): State<Arc<Api>>) -> Response {
 
 async fn metrics(State(api): State<Arc<Api>>) -> Response {
     let text = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (text, api.invoker.calls().exposition()).into_response()
+    (text, api.invoker.calls().exposition() + &api.control.measures()).into_response()
 }
 
 #[derive(Debug, Deserialize)]

@@ -211,6 +211,7 @@ mod tests {
             here: "/approvals",
             version: "v",
             waiting: 1,
+            alarms: Vec::new(),
         };
         ApprovalPart { frame, card: Card::new(&approval, "bob") }.render().unwrap()
     }

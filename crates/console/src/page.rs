@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use askama::Template;
 use axum::http::{StatusCode, Uri};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
+use portcullis_gateway::alarms::Alarm;
 
 use crate::admission::LoggedIn;
 use crate::session::Session;
@@ -20,12 +21,21 @@ pub(crate) struct Frame {
     pub(crate) version: &'static str,
     /// How many calls wait for an operator.
     pub(crate) waiting: u64,
+    /// What somebody should look at and no call fails for.
+    pub(crate) alarms: Vec<Alarm>,
 }
 
 impl Frame {
     pub(crate) fn of(session: &Session, here: &'static str) -> Self {
         let operator = session.operator.name().to_owned();
-        Self { operator, csrf: session.csrf().to_owned(), here, version: assets_version(), waiting: 0 }
+        Self {
+            operator,
+            csrf: session.csrf().to_owned(),
+            here,
+            version: assets_version(),
+            waiting: 0,
+            alarms: Vec::new(),
+        }
     }
 
     /// The menu: path, word, and whether this is it.
@@ -97,7 +107,8 @@ pub(crate) fn address(path: &str, asked: &[(&str, &str)], offset: u64) -> String
 impl Console {
     /// The frame of a page, with what the menu says.
     pub(crate) async fn frame(&self, session: &Session, here: &'static str) -> Frame {
-        Frame { waiting: self.waiting(session).await, ..Frame::of(session, here) }
+        let alarms = self.control.alarms();
+        Frame { waiting: self.waiting(session).await, alarms, ..Frame::of(session, here) }
     }
 }
 

@@ -15,6 +15,7 @@
 //! | [`edge`] | MCP towards agents: both eras, over stdio and streamable HTTP |
 //! | [`exposure`] | how much of the catalogue a client sees at once: everything, names, or a way to search |
 //! | [`result`] | the result as the client's era wants it, byte for byte where it can be |
+//! | [`alarms`] | what somebody should look at and no call fails for |
 //! | [`shaping`] | results in short, what is kept of them, and `tool_view` |
 //! | [`target`] | what an agent asks for, by the name it knows |
 //! | `sealed` | opaque texts that clients carry for us |
@@ -36,6 +37,7 @@
 pub use portcullis_upstream::records;
 
 pub mod access;
+pub mod alarms;
 pub mod cassette;
 pub mod control;
 pub mod controls;

@@ -16,7 +16,7 @@
 //! Steps 1 to 8 wait for nothing but an approval and a connection; the one commit at the boundary makes all of
 //! their events durable (GOV-705). Every refusal leaves through one [`ErrorDocument`], after its event.
 
-mod gating;
+pub(crate) mod gating;
 mod stopping;
 pub(crate) mod subscribing;
 
@@ -54,6 +54,7 @@ use serde_json::{Value, json};
 use tokio::sync::{OwnedMutexGuard, mpsc};
 
 use crate::access::Access;
+use crate::alarms::Alarms;
 use crate::edge::attendant::{Attendant, Shown};
 use crate::gates::Gates;
 use crate::lifecycle::stopping::Passing;
@@ -63,6 +64,9 @@ use crate::replicas::Replicas;
 use crate::target::{Found, Target};
 use crate::upstreams::NotUsable;
 use crate::world::{World, WorldCell};
+
+/// After a wait for an approval that was longer than this, gates are asked again.
+const STILL_TRUE: Duration = Duration::from_secs(2);
 
 /// What the lifecycle works with. The control plane makes one.
 #[derive(Debug)]
@@ -86,6 +90,8 @@ pub struct Lifecycle {
     pub(crate) gauntlet: Arc<Gauntlet>,
     /// What stands before some tools, by the operator's configuration.
     pub(crate) gates: Arc<Gates>,
+    /// What somebody should look at.
+    pub(crate) alarms: Arc<Alarms>,
     /// Held from asking for an approval until it is in the book, so that equal requests join one.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
@@ -247,7 +253,12 @@ impl Lifecycle {
         self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
+        let asked = std::time::Instant::now();
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
+        // SURF-91: what was true before somebody thought about it may not be any more.
+        if asked.elapsed() > STILL_TRUE {
+            self.pass_gates(call, request.args(), entry, proposal).await?;
+        }
         let _turn = self.take_turn(entry, proposal).await;
         call.session.remember(&request);
         let permit = self.issue(authorised, entry, call, proposal);
@@ -903,6 +914,10 @@ fn gauntlet_refusal(error: &GauntletError, entry: &ToolEntry) -> ErrorDocument {
     };
     for (key, value) in error.details() {
         document = document.with(&key, value);
+    }
+    // SURF-80: one word for programs, whoever checked.
+    if document.error == ErrorCode::ArgsInvalid && !document.details.contains_key("code") {
+        document = document.with("code", "schema");
     }
     document.with("tool", json!(entry.tool.id()))
 }

@@ -18,10 +18,10 @@ use crate::sealed::Seal;
 use crate::surface::offered::Offered;
 use crate::world::World;
 
-/// How long a modern client may keep a list.
-pub(crate) const TTL_MS: u64 = 60_000;
-/// How many items a page has (PRO-13).
-const PAGE: usize = 500;
+/// How long a modern client may keep a list of servers that are all well (SURF-86).
+const TTL_MS: u64 = 300_000;
+/// How many items a page has: some clients never ask for a second one (SURF-85).
+const PAGE: usize = 1_000;
 
 /// One list, rendered in pages.
 #[derive(Debug)]
@@ -92,6 +92,11 @@ impl List {
         self.digest
     }
 
+    /// The bytes of its items, as served.
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.iter().map(Bytes::len).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
@@ -130,8 +135,8 @@ impl List {
         out.extend_from_slice(format!(",\"_meta\":{meta}").as_bytes());
         if era == Era::Modern {
             // PRO-69: what is listed is this principal's, whatever the servers say of their parts.
-            let cached =
-                format!(",\"resultType\":\"complete\",\"ttlMs\":{TTL_MS},\"cacheScope\":\"private\"");
+            let ttl = ttl_ms(world);
+            let cached = format!(",\"resultType\":\"complete\",\"ttlMs\":{ttl},\"cacheScope\":\"private\"");
             out.extend_from_slice(cached.as_bytes());
         }
         out.push(b'}');
@@ -145,6 +150,17 @@ impl List {
         }
         format!("no registered server declares any {}", self.member)
     }
+}
+
+/// How long a modern client may keep what it is told now: not at all while a server is halted or being looked at,
+/// since that may end at any moment (SURF-86).
+pub(crate) fn ttl_ms(world: &World) -> u64 {
+    let settled = world.registry().servers().all(|server| {
+        let upstream = world.upstream(&server.record.server_identity);
+        let phase = upstream.map(|upstream| upstream.connection().status().phase);
+        server.is_active() && !matches!(phase, Some(Phase::Connecting))
+    });
+    if settled { TTL_MS } else { 0 }
 }
 
 /// How each server is (PRO §3): its items stay listed whatever that is.

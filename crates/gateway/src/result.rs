@@ -12,6 +12,8 @@ use serde_json::{Map, Value};
 
 use portcullis_gauntlet::{ResultKind, SafeResult};
 
+use portcullis_context::bound::MARK;
+
 use crate::edge::Era;
 
 /// The members of a JSON object as raw slices, in the order they were written.
@@ -122,9 +124,16 @@ pub fn for_client(result: &SafeResult, view: View<'_>) -> Vec<u8> {
     shaped(result.json(), view, result.has_other_structured())
 }
 
-/// A result in short, likewise.
+/// A result in short, likewise. What it says of itself is ours.
 pub fn in_short(result: &str, view: View<'_>) -> Vec<u8> {
-    shaped(result.as_bytes(), view, false)
+    let marked = serde_json::from_str::<Value>(result)
+        .ok()
+        .and_then(|mut result| result["_meta"].as_object_mut()?.shift_remove(MARK));
+    let Some(said) = marked else { return shaped(result.as_bytes(), view, false) };
+    let written = shaped(result.as_bytes(), View { mark: view.mark, ..view }, false);
+    let Ok(mut written) = serde_json::from_slice::<Value>(&written) else { return written };
+    written["_meta"][MARK] = said;
+    written.to_string().into_bytes()
 }
 
 fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {

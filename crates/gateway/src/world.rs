@@ -5,12 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use portcullis_catalog::CatalogSnapshot;
-use portcullis_core::{ServerIdentity, Sha256Digest};
+use portcullis_core::ServerIdentity;
 use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::registry::{ActiveRegistry, Registry};
 use tokio::sync::watch;
 
 use crate::edge::Era;
+use crate::edge::usable::Pruned;
 use crate::exposure::Shelf;
 use crate::exposure::definitions::stand_ins;
 use crate::listing::{self, List};
@@ -71,11 +72,11 @@ impl World {
 
     /// The list of whole definitions that a client of a profile gets, made when it is first asked for. What a tool's
     /// structured results may be differs between the eras (GNT-P3).
-    pub(crate) fn published(&self, era: Era, profile: &Profile) -> Arc<Published> {
-        self.published.get(era, &profile.name, || {
+    pub(crate) fn published(&self, era: Era, profile: &Profile, pruned: &Pruned) -> Arc<Published> {
+        self.published.get(era, &profile.name, pruned, || {
             let tools = self.offered(era);
             let servers = (self.registry.servers().count(), self.has_records());
-            self.press.publish(tools, era, profile, servers, stand_ins())
+            self.press.publish(tools, era, profile, servers, pruned, stand_ins())
         })
     }
 
@@ -121,15 +122,6 @@ impl World {
             _ => return None,
         })
     }
-
-    /// Changes when what a list method lists does.
-    pub(crate) fn list_digest(&self, method: &str, era: Era) -> Option<Sha256Digest> {
-        if method == "tools/list" {
-            let profile = self.surface_options().profile("");
-            return Some(self.published(era, profile).list.digest());
-        }
-        Some(self.list(method)?.digest())
-    }
 }
 
 impl World {
@@ -140,7 +132,7 @@ impl World {
             if mode == crate::exposure::Mode::Passthrough {
                 let profile = self.surface_options().profile("");
                 for era in [Era::Legacy, Era::Modern] {
-                    self.published(era, profile);
+                    self.published(era, profile, &Pruned::new());
                 }
             } else {
                 drop(self.catalogue().clone());
@@ -175,6 +167,11 @@ impl WorldCell {
         let world = Arc::new(world);
         self.current.store(world.clone());
         world.prepare();
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Has everybody look again who waits for another world: what is shown of this one has changed.
+    pub(crate) fn touch(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 

@@ -9,6 +9,7 @@ use portcullis_governance::approval::Ahead;
 use crate::commands::connect::client::Client;
 use crate::commands::footprint::{FootprintArgs, LintArgs, SurfaceCommand};
 use crate::commands::gate::GateCommand;
+use crate::commands::results::ResultsCommand;
 
 /// The governed gateway for MCP.
 #[derive(Debug, Parser)]
@@ -109,6 +110,9 @@ pub(crate) enum Command {
     /// Try the gates of the configuration with their own cases
     #[command(subcommand)]
     Gate(GateCommand),
+    /// Measure how large results are, and how many of them clients would cut
+    #[command(subcommand)]
+    Results(ResultsCommand),
     /// See what is published differently from what was accepted
     #[command(subcommand)]
     Surface(SurfaceCommand),
@@ -329,6 +333,12 @@ pub(crate) enum McpCommand {
         carry_approvals: bool,
         #[command(flatten)]
         grant: GrantArgs,
+        /// Let a lint pass that stands against it, as in L005; may be given several times
+        #[arg(long, value_name = "RULE")]
+        waive: Vec<String>,
+        /// Let a list of tools pass that cannot be made to fit any more
+        #[arg(long)]
+        allow_over_budget: bool,
         /// Why
         #[arg(long)]
         reason: String,

@@ -598,11 +598,22 @@ impl Config {
         options.surface = self.surface.options()?;
         options.gates = std::sync::Arc::new(Gates::new(gates::ready(&self.gate)?));
         options.records = records::options(&self.records)?;
+        // REC-3: with names of its own there is room for that server alone.
+        if options.records.values().any(|records| records.bare_names) {
+            if options.records.len() > 1 {
+                let message = "records: bare_names is for a gateway in front of one server alone";
+                return Err(Failure::field("records", message));
+            }
+            options.names = Names::Bare;
+        }
         options.gauntlet = self.gauntlet.config()?;
         options.gauntlet.redact = self.redaction.redactor()?;
         options.unredacted = self.redaction.waived()?;
         options.calls = self.calls.options()?;
         options.shaping = results::shaping(&self.firewall, &self.envelope, &self.artifacts)?;
+        options.shaping.results = self.surface.results()?;
+        options.shaping.clients_keep =
+            options.surface.profiles.values().any(|profile| profile.results.keeps());
         options.access.mode = self.gauntlet.capability_mode.into();
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);

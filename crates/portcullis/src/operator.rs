@@ -15,6 +15,7 @@ use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_gateway::control::{
     Activation, Claimant, Disclosure, Drafting, Reacceptance, Registration, Target, told_to_stop,
 };
+use portcullis_gateway::edge::Edge;
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::declaration::diff;
@@ -121,6 +122,14 @@ pub(crate) enum Request {
     },
     SurfaceParts {
         mode: Option<portcullis_gateway::exposure::Mode>,
+    },
+    GateTry {
+        id: Option<String>,
+    },
+    Alarms,
+    ResultSizes {
+        seconds: u64,
+        limit: Option<usize>,
     },
     PolicyApply {
         bundle: Bundle,
@@ -288,6 +297,9 @@ impl Request {
                 | Request::TrustShow { .. }
                 | Request::TrustVerify
                 | Request::SurfaceParts { .. }
+                | Request::GateTry { .. }
+                | Request::Alarms
+                | Request::ResultSizes { .. }
                 | Request::PolicyShow { .. }
                 | Request::PolicyExplain { .. }
                 | Request::KeyList
@@ -318,6 +330,7 @@ fn class_of(tool: &str) -> Option<Class> {
 pub(crate) struct Desk {
     pub(crate) control: Arc<Control>,
     pub(crate) invoker: Invoker,
+    edge: Arc<Edge>,
 }
 
 impl Desk {
@@ -325,7 +338,7 @@ impl Desk {
         let control = gateway.control.clone();
         let invoker = Invoker::new(control.clone())
             .map_err(|fault| Failure::new(ErrorCode::Internal, fault.to_string()))?;
-        Ok(Self { control, invoker })
+        Ok(Self { control, invoker, edge: gateway.edge.clone() })
     }
 }
 
@@ -519,12 +532,14 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
                 "server_id": accept.name, "declaration": text, "declaration_file": file,
                 "carry_approvals": accept.carry_approvals, "grant": accept.grant.as_ref().map(|grant| grant.which),
                 "grant_to": accept.grant.as_ref().and_then(|grant| grant.agent.as_ref()),
+                "waive": accept.waive, "allow_over_budget": accept.allow_over_budget,
             });
             let accepted = act(desk, operator, "declarations_accept", args, &accept.reason).await?;
             json!({
                 "name": accept.name, "state": accepted["state"], "declaration_version": accepted["declaration_version"],
                 "approvals_invalidated": accepted["approvals_ended"], "approvals_carried": accepted["approvals_carried"],
                 "approvals_granted": accepted["approvals_granted"],
+                "surface": accepted["surface"],
             })
         }
         Request::McpHalt { name, reason } => {
@@ -710,6 +725,9 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             json!(control.capabilities(only.as_ref(), *live).await?)
         }
         Request::SurfaceParts { mode } => json!(control.surface_parts(*mode)),
+        Request::GateTry { id } => json!(control.try_gates(&desk.edge, id.as_deref()).await),
+        Request::Alarms => json!(control.alarms()),
+        Request::ResultSizes { seconds, limit } => json!(control.result_sizes(*seconds, *limit)),
         Request::PolicyShow { version } => policy(control, *version).await?,
         Request::PolicyApply { bundle, reason } => {
             act(desk, operator, "policies_apply", json!({"bundle": bundle_args(bundle)}), reason).await?;

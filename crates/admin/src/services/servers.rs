@@ -174,6 +174,9 @@ pub struct ReplacedRecord {
     pub approvals_carried: usize,
     /// How many were given ahead (GOV-1404).
     pub approvals_granted: usize,
+    /// What it does to the list of tools, in a few words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub surface: Option<String>,
 }
 
 /// A server that is gone.
@@ -328,6 +331,7 @@ impl ServerService {
             approvals_ended,
             approvals_carried: 0,
             approvals_granted: self.granted(&record.server_identity),
+            surface: None,
         })
     }
 
@@ -345,7 +349,13 @@ impl ServerService {
     ) -> Result<ReplacedRecord, AdminError> {
         self.control.accept_draft(op.operator(), name, op.reason(), grant).await?;
         let (server, approvals_granted) = (self.row(name)?, self.granted(name));
-        Ok(ReplacedRecord { server, approvals_ended: 0, approvals_carried: 0, approvals_granted })
+        Ok(ReplacedRecord {
+            server,
+            approvals_ended: 0,
+            approvals_carried: 0,
+            approvals_granted,
+            surface: None,
+        })
     }
 
     /// What is granted of a server that has just been registered, whose grants were all given with that.
@@ -377,6 +387,7 @@ impl ServerService {
             approvals_ended: replaced.approvals_invalidated,
             approvals_carried: replaced.approvals_carried,
             approvals_granted: replaced.approvals_granted,
+            surface: Some(replaced.surface.summary),
         })
     }
 

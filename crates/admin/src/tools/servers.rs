@@ -76,6 +76,7 @@ args! {
     pub(crate) struct Accept {
         server_id: Ident<ServerIdentity>, declaration: Option<NonBlank<16777216>>, declaration_file: Option<NonBlank>,
         replaces: Option<NonBlank>, carry_approvals: Option<bool>, grant: Option<GrantWord>, grant_to: Option<NonBlank>,
+        waive: Option<Vec<NonBlank>>, allow_over_budget: Option<bool>,
     }
 }
 
@@ -182,6 +183,8 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
         carry_approvals: args.carry_approvals.unwrap_or(false),
         grant: ahead,
         reason: grant.reason().to_owned(),
+        waive: args.waive.unwrap_or_default().into_iter().map(String::from).collect(),
+        allow_over_budget: args.allow_over_budget.unwrap_or(false),
     };
     let (record, receipt) = grant
         .commit(target, move |op| async move {

@@ -20,10 +20,12 @@ mod gates;
 mod history;
 mod kept;
 mod keys;
+mod measures;
 mod opened;
 mod operators;
 mod permits;
 mod policy;
+mod predicted;
 mod reacceptance;
 mod registration;
 mod replay;
@@ -55,6 +57,7 @@ use portcullis_upstream::Settings;
 
 use crate::access::AccessOptions;
 use crate::access::agent_keys::AgentKeys;
+use crate::alarms::{Alarm, Alarms};
 use crate::controls::CallOptions;
 use crate::exposure::{ExposureOptions, Shelf};
 use crate::gates::Gates;
@@ -79,6 +82,7 @@ pub use opened::Opened;
 pub use operators::{Claimant, Enrolled};
 pub use permits::Meant;
 pub use policy::Activation;
+pub use predicted::Predicted;
 pub use reacceptance::{Reacceptance, Replaced};
 pub use registration::{Registration, Target, TestReport};
 pub(crate) use replay::output_schema_sha256;
@@ -297,6 +301,7 @@ pub struct Control {
     settings: Settings,
     broker: Arc<portcullis_governance::broker::Broker>,
     shaping: Arc<Shaping>,
+    alarms: Arc<Alarms>,
     history: history::Shared,
     /// The others, if there are several replicas (AUD-68).
     replicas: Option<Arc<Replicas>>,

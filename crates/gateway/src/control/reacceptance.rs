@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ahead::GrantAhead;
+use super::predicted::{Predicted, Waived};
 use super::registration::{acceptance_event, go_on, need_reason, rejected};
 use super::{Control, ControlError};
 use crate::upstreams::surface;
@@ -46,6 +47,12 @@ pub struct Reacceptance {
     pub grant: Option<GrantAhead>,
     /// Why.
     pub reason: String,
+    /// Lints that are let pass, by rule.
+    #[serde(default)]
+    pub waive: Vec<String>,
+    /// Whether a list that cannot be made to fit is let pass.
+    #[serde(default)]
+    pub allow_over_budget: bool,
 }
 
 /// What came of a change of a registered server.
@@ -63,6 +70,8 @@ pub struct Replaced {
     pub approvals_carried: usize,
     /// How many were given ahead.
     pub approvals_granted: usize,
+    /// What it does to what clients read.
+    pub surface: Predicted,
 }
 
 impl Control {
@@ -141,6 +150,8 @@ impl Control {
             process.confine(profile);
         }
         let accepted = Arc::new(accepted);
+        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget };
+        let surface = state.predict(&self.options.surface, &entry, &next, &accepted, &waived)?;
         let carried = match asked.carry_approvals {
             true => self.carried(operator, &entry, &accepted, &asked.reason),
             false => Vec::new(),
@@ -150,7 +161,13 @@ impl Control {
             self.give_ahead(operator, asked.grant.as_ref(), (&accepted, &next), &policy, &asked.reason)?;
         let granted = ahead.given.len();
         let ended = self.book.of_server(name, entry.epoch());
-        let mut events = vec![changed_event(operator, &next, "accept", &asked.reason)];
+        let mut changed = changed_event(operator, &next, "accept", &asked.reason);
+        if !asked.waive.is_empty() || asked.allow_over_budget {
+            let waived: Vec<String> = asked.waive.iter().map(|rule| one_line(rule)).collect();
+            let record = json!({"how": "accept", "reason": one_line(&asked.reason), "record": next, "server": name, "waived": {"lints": waived, "over_budget": asked.allow_over_budget}});
+            changed = changed.data(record);
+        }
+        let mut events = vec![changed];
         events.push(superseded_event(operator, record));
         events.push(acceptance_event(operator, &next, &accepted));
         events.extend(self.invalidations(&ended, "declaration_change"));
@@ -175,6 +192,7 @@ impl Control {
             approvals_invalidated: ended.len(),
             approvals_carried: carried.len(),
             approvals_granted: granted,
+            surface,
         })
     }
 

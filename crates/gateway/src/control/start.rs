@@ -39,6 +39,7 @@ use super::trust::TrustBook;
 use super::{AuditSettings, Control, ControlError, GatewayOptions, State};
 use crate::access::Access;
 use crate::access::agent_keys::{AgentKey, AgentKeys};
+use crate::alarms::Alarms;
 use crate::cassette::Cassette;
 use crate::controls::Controls;
 use crate::courier::HttpCourier;
@@ -157,9 +158,10 @@ impl Gateway {
 
         let shaping = Shaping::open(&options.home, options.shaping.clone(), &fingerprint_key, clock.clone());
         let shaping = Arc::new(shaping.map_err(unusable_home)?);
-        state.views = shaping.in_passthrough();
+        state.views = shaping.keeps_in_passthrough();
         let world = Arc::new(WorldCell::new(state.world()));
         let (violations, reported) = mpsc::unbounded_channel();
+        let alarms = Arc::new(Alarms::default());
         let mint = Mint::new(log.id(), clock.clone(), options.permit_ttl);
         let permits = mint.live().clone();
         let sessions = Arc::new(Roll::default());
@@ -178,6 +180,7 @@ impl Gateway {
             replaying,
             gauntlet,
             gates: options.gates.clone(),
+            alarms: alarms.clone(),
             asking: tokio::sync::Mutex::default(),
             violations,
         });
@@ -213,6 +216,7 @@ impl Gateway {
             settings,
             broker,
             shaping: shaping.clone(),
+            alarms,
             history: super::history::Shared::default(),
             replicas: replicas.clone(),
             state: tokio::sync::Mutex::new(state),

@@ -1,5 +1,6 @@
 //! What surfaces come to, on record when it changes and for who asks.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portcullis_audit::{Event, EventName};
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::{Control, ControlError, told_to_stop};
+use super::{Alarm, Control, ControlError, told_to_stop};
+use crate::alarms::AlarmKind;
 use crate::edge::Era;
 use crate::edge::told::introduced;
 use crate::exposure::Mode;
@@ -49,6 +51,9 @@ pub struct SurfaceParts {
     pub records: bool,
     /// What stands for tools that have no room.
     pub stand_ins: Vec<String>,
+    /// Bytes of the other lists, which are measured by themselves (SURF-50).
+    #[serde(default)]
+    pub beside: BTreeMap<String, usize>,
 }
 
 /// One definition.
@@ -99,7 +104,15 @@ impl Control {
                 listed.into_iter().map(own).collect()
             }
         };
-        SurfaceParts { mode, tools, servers, records, stand_ins: stand_ins() }
+        let others = [
+            ("prompts", "prompts/list"),
+            ("resources", "resources/list"),
+            ("resource_templates", "resources/templates/list"),
+        ];
+        let beside = others
+            .iter()
+            .filter_map(|(name, method)| Some(((*name).to_owned(), world.list(method)?.bytes())));
+        SurfaceParts { mode, tools, servers, records, stand_ins: stand_ins(), beside: beside.collect() }
     }
 
     /// What clients of a profile are shown, and what it costs them; the profile of clients that name none if none is named.
@@ -118,6 +131,17 @@ impl Control {
         let surface = self.surface_parts(mode).compile(profile, options);
         let report = surface.report(profile);
         Ok((surface, report))
+    }
+
+    /// How large results were in the last seconds, by tool, for a client that cuts at so many tokens (SURF-75).
+    pub fn result_sizes(&self, seconds: u64, limit: Option<usize>) -> Vec<crate::shaping::OfTool> {
+        let since = self.clock.now().as_millis().saturating_sub(seconds.saturating_mul(1_000));
+        self.shaping.result_sizes(since, limit)
+    }
+
+    /// What somebody should look at and no call fails for.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        self.alarms.all()
     }
 
     /// The profiles of clients there are.
@@ -156,7 +180,12 @@ impl Control {
         });
         let mut events = vec![Event::new(EventName::SurfaceCompiled, &Actor::system()).data(compiled)];
         let excess: Vec<&str> = surface.excess.iter().map(|excess| excess.limit).collect();
+        self.alarms.end(AlarmKind::SurfaceRefused, &surface.profile);
         if surface.ladder_step == 7 {
+            let what = format!("the list of tools cannot be made to fit: {}", excess.join(", "));
+            let fix =
+                "portcullis footprint --explain; hide tools with [catalog.filter], or choose another profile";
+            self.alarms.raise(AlarmKind::SurfaceRefused, &surface.profile, what, fix.into());
             let data = json!({"excess": excess, "profile": surface.profile});
             events.push(Event::new(EventName::SurfaceRefused, &Actor::system()).data(data));
             tracing::error!(

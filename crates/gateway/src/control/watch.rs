@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::attention::Attention;
 use super::start::SWEEP;
 use super::{Control, told_to_stop};
+use crate::alarms::AlarmKind;
 use crate::lifecycle::Violation;
 use crate::upstreams::{NotUsable, Upstream};
 
@@ -153,10 +154,27 @@ impl Control {
                 self.note(server, EventName::RecordsCredentialRefused, reason);
                 let _ = self.halt(&portcullis_core::Actor::system(), server, None, &[], reason).await;
             }
-            UpstreamEvent::GateNeverDecides { gate } => {
+            UpstreamEvent::GateNeverDecides { gate, unknown_subject, source_error } => {
                 let reason = format!("gate {gate} was asked often and never decided");
                 tracing::warn!(%server, gate, "a gate never decides");
-                self.note(server, EventName::GateNeverDecides, &reason);
+                self.alarms.undecided(&format!("{server}/{gate}"), (*unknown_subject, *source_error));
+                let data = json!({
+                    "id": gate, "reason": reason, "server": server, "source_error": source_error,
+                    "unknown_subject": unknown_subject,
+                });
+                let event = Event::new(EventName::GateNeverDecides, &Actor::server(server.as_str()));
+                let _ = self.log.append(vec![event.data(data)]);
+            }
+            UpstreamEvent::GateDecides { gate } => {
+                self.alarms.end(AlarmKind::GateNeverDecides, &format!("{server}/{gate}"));
+            }
+            UpstreamEvent::CredentialUnavailable { code } => {
+                self.alarms.without_grant(server.as_str(), code);
+                let reason = format!("its credential is of no use any more: {code}");
+                self.note(server, EventName::McpServerUnavailable, &reason);
+            }
+            UpstreamEvent::CredentialUsable => {
+                self.alarms.end(AlarmKind::CredentialUnavailable, server.as_str());
             }
             UpstreamEvent::LateAnswer => self.note(
                 server,

@@ -190,10 +190,11 @@ impl Lines {
 /// Announces changed lists to a legacy client, which need not ask for it, and changed resources that it follows.
 fn tell(
     edge: &Edge,
-    conversation: &Conversation,
+    conversation: &Arc<Conversation>,
     replies: mpsc::UnboundedSender<Vec<u8>>,
 ) -> impl Future<Output = ()> + use<> {
-    let mut news = News::new(edge.world.clone(), Era::Legacy, &Topic::ALL, conversation.inbox().clone());
+    let reader = edge.reader(&Sender::new(conversation.clone()));
+    let mut news = News::new(edge.world.clone(), reader, &Topic::ALL, conversation.inbox().clone());
     async move {
         loop {
             for (method, params) in news.next().await {

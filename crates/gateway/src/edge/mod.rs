@@ -22,6 +22,7 @@ mod stand_in;
 pub mod stdio;
 mod subscribing;
 pub(crate) mod told;
+pub mod usable;
 mod viewing;
 
 use std::sync::Arc;
@@ -48,7 +49,7 @@ use crate::exposure::definitions::listed;
 use crate::exposure::shape::shape;
 use crate::exposure::{Manner, Mode, refusal};
 use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
-use crate::listing::{self, List, TTL_MS};
+use crate::listing::{self, List};
 use crate::result::{self, View};
 use crate::sealed::Seal;
 use crate::shaping::Shaping;
@@ -63,6 +64,7 @@ pub(crate) use params::Params;
 use questions::{Abilities, Asker};
 pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
 use rounds::{Again, CameBack, Origin, Parking, Running, Turn};
+use usable::Usable;
 
 /// Who sends a message, as far as its transport knows.
 #[derive(Debug, Clone)]
@@ -122,6 +124,8 @@ pub struct Edge {
     old_clients: http::OldClients,
     /// Subscriptions of records servers that deliver to us.
     pub(crate) hooks: Arc<Hooks>,
+    /// What agents can use at all of what is listed.
+    usable: Arc<Usable>,
 }
 
 /// An answer in its envelope.
@@ -175,6 +179,7 @@ impl Edge {
             closing: watch::Sender::new(false),
             old_clients: http::OldClients::default(),
             hooks,
+            usable: Arc::default(),
         }
     }
 
@@ -255,9 +260,23 @@ impl Edge {
         self.next_turn(running, &bound).await
     }
 
-    /// What one request comes to.
+    /// What one request comes to, as its client can take it.
     async fn answer(
-        &self,
+        self: &Arc<Self>,
+        sender: &Sender,
+        asked: &Asked<'_>,
+        outlet: Outlet,
+        again: Option<Again>,
+        cancel: CancellationSignal,
+    ) -> Answer {
+        let answer = self.answered(sender, asked, outlet, again, cancel).await;
+        let structured =
+            asked.method != "tools/call" || self.profile(&self.world.load(), sender).error_structured;
+        if structured { answer } else { answer.without_structured_error() }
+    }
+
+    async fn answered(
+        self: &Arc<Self>,
         sender: &Sender,
         asked: &Asked<'_>,
         outlet: Outlet,
@@ -299,6 +318,10 @@ impl Edge {
             "resources/unsubscribe" => self.unsubscribe(sender, asked),
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
+            "tools/list" => {
+                self.learn_what_is_usable(&sender.conversation).await;
+                self.list(sender, asked)
+            }
             _ => self.list(sender, asked),
         }
     }
@@ -370,7 +393,7 @@ impl Edge {
             Ok(wishes) => wishes,
             Err(answer) => return answer,
         };
-        let mut news = News::new(self.world.clone(), sender.era(), &topics, inbox);
+        let mut news = News::new(self.world.clone(), self.reader(sender), &topics, inbox);
         let mut agreed = json!({"notifications": news::agreed(&topics)});
         if !wishes.granted.is_empty() {
             let granted: Vec<&String> = wishes.granted.keys().collect();
@@ -504,7 +527,7 @@ impl Edge {
             let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
             else {
                 call.attendant.finish();
-                let short = self.in_short(asked.method, &response, &call, manner).await;
+                let short = self.in_short(sender, asked, &response, &call, manner).await;
                 let answer = self.shown(sender.era(), asked.method, response, short, manner);
                 self.count_shown(&call, &answer);
                 return answer;
@@ -622,7 +645,7 @@ impl Edge {
         let (stand_ins, published);
         let list = match (asked.method, mode) {
             ("tools/list", Mode::Passthrough) => {
-                published = world.published(sender.era(), self.profile(&world, sender));
+                published = self.published(&world, sender);
                 &published.list
             }
             ("tools/list", _) => {
@@ -651,7 +674,7 @@ impl Edge {
             "capabilities": self.capabilities(),
             "instructions": self.instructions(sender, mode),
             "resultType": "complete",
-            "ttlMs": TTL_MS,
+            "ttlMs": listing::ttl_ms(&self.world.load()),
             "cacheScope": "private",
             "_meta": {
                 "io.modelcontextprotocol/serverInfo": self.server_info(),
@@ -783,9 +806,29 @@ impl Answer {
     /// A refusal that a model can read and act on (CTX-80).
     fn for_the_model(document: &ErrorDocument, era: Era) -> Self {
         let text = serde_json::to_string(document).expect("an error document is plain JSON");
-        let mut result = json!({"content": [{"type": "text", "text": text}], "isError": true});
+        // As structure too, so that it survives clients that show only one of the two (SURF-80).
+        let mut result = json!({"content": [{"type": "text", "text": text}], "structuredContent": document, "isError": true});
         if era == Era::Modern {
             result["resultType"] = json!("complete");
+        }
+        Answer::Result(result.to_string().into())
+    }
+
+    /// The same without an error document as structure, for clients that hold structure to the tool's schema even
+    /// where a call failed (SURF-82).
+    fn without_structured_error(self) -> Self {
+        let Answer::Result(bytes) = &self else { return self };
+        if !bytes.windows(17).any(|part| part == b"structuredContent") {
+            return self;
+        }
+        let Ok(mut result) = serde_json::from_slice::<Value>(bytes) else { return self };
+        let structured = &result["structuredContent"];
+        let is_ours = structured["error"].is_string() && structured["retryable"].is_boolean();
+        if result["isError"] != true || !is_ours {
+            return self;
+        }
+        if let Some(members) = result.as_object_mut() {
+            members.shift_remove("structuredContent");
         }
         Answer::Result(result.to_string().into())
     }

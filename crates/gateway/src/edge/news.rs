@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::Era;
 use super::subscribing::is_in_force;
+use super::told::Reader;
 use crate::world::WorldCell;
 
 /// Changes closer together than this are one.
@@ -80,7 +80,8 @@ pub(crate) struct News {
     changes: watch::Receiver<u64>,
     /// Whether there is another world that was not looked at yet.
     is_due: bool,
-    era: Era,
+    /// Who is told.
+    reader: Reader,
     /// The resources it follows that changed.
     inbox: Arc<Inbox>,
     topics: Vec<(Topic, Vec<Sha256Digest>)>,
@@ -88,10 +89,10 @@ pub(crate) struct News {
 
 impl News {
     /// From now on.
-    pub(crate) fn new(world: Arc<WorldCell>, era: Era, topics: &[Topic], inbox: Arc<Inbox>) -> Self {
+    pub(crate) fn new(world: Arc<WorldCell>, reader: Reader, topics: &[Topic], inbox: Arc<Inbox>) -> Self {
         // Subscribed before looking, so that nothing falls in between.
         let changes = world.changes();
-        let mut news = Self { world, changes, is_due: false, era, inbox, topics: Vec::new() };
+        let mut news = Self { world, changes, is_due: false, reader, inbox, topics: Vec::new() };
         news.topics = topics.iter().map(|topic| (*topic, news.digests(*topic))).collect();
         news
     }
@@ -132,7 +133,7 @@ impl News {
 
     fn digests(&self, topic: Topic) -> Vec<Sha256Digest> {
         let world = self.world.load();
-        topic.lists().iter().filter_map(|method| world.list_digest(method, self.era)).collect()
+        topic.lists().iter().filter_map(|method| self.reader.digest(&world, method)).collect()
     }
 }
 

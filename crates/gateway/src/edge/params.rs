@@ -80,6 +80,9 @@ pub(crate) struct Meta<'a> {
     pub(crate) client_info: Option<ClientInfo>,
     #[serde(borrow, default, rename = "io.modelcontextprotocol/logLevel")]
     pub(crate) log_level: Option<Cow<'a, str>>,
+    /// How much of a result this call wants (SURF-74).
+    #[serde(borrow, default, rename = "io.portcullis/result_detail")]
+    pub(crate) result_detail: Option<Cow<'a, str>>,
     #[serde(borrow, default, rename = "progressToken")]
     pub(crate) progress_token: Option<&'a RawValue>,
 }

@@ -75,6 +75,14 @@ impl Edge {
                 hints["verified"] = json!(false);
                 let effects: Vec<&str> =
                     meant.item.effects.iter().map(portcullis_catalog::Effect::as_str).collect();
+                let mut checks = vec![
+                    json!({"name": "schema", "status": "pass"}),
+                    json!({"name": "policy", "status": policy}),
+                ];
+                // SURF-91: nothing is fetched to find out what would happen.
+                if self.lifecycle.gates.before(entry.tool.id().short()).next().is_some() {
+                    checks.push(json!({"name": "gate", "status": "not_run"}));
+                }
                 let report = json!({
                     "dry_run": true,
                     "tool_id": meant.item.id,
@@ -82,10 +90,7 @@ impl Edge {
                     "args_valid": true,
                     "effects": effects,
                     "hints": hints,
-                    "checks": [
-                        {"name": "schema", "status": "pass"},
-                        {"name": "policy", "status": policy},
-                    ],
+                    "checks": checks,
                 });
                 let mut result = json!({
                     "content": [{"type": "text", "text": report.to_string()}],

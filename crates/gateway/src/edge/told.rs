@@ -1,24 +1,36 @@
 //! What a client is told at the beginning, and as what kind of client it is treated (SURF-10, SURF-61).
 
+use std::sync::Arc;
+
+use portcullis_core::Sha256Digest;
 use portcullis_gauntlet::Grants;
 
+use super::conversation::Conversation;
+use super::usable::Usable;
 use super::{Edge, Era, Sender};
 use crate::exposure::Mode;
 use crate::exposure::definitions::MetaTool;
 use crate::surface::Budgeting;
 use crate::surface::instructions::{self, Introduced, Told};
 use crate::surface::profile::Profile;
+use crate::surface::published::Published;
 use crate::world::World;
 
 impl Edge {
-    /// The profile of a client. Modern requests stand for themselves: there a list may vary by who asks, not by what
-    /// the asking program calls itself.
+    /// The profile of a client.
     pub(super) fn profile<'w>(&self, world: &'w World, sender: &Sender) -> &'w Profile {
-        let options = world.surface_options();
-        match sender.era() {
-            Era::Legacy => options.profile_of(sender.conversation.client()),
-            Era::Modern => options.profile(""),
-        }
+        profile(world, &sender.conversation)
+    }
+
+    /// The list of definitions as this client gets it.
+    pub(super) fn published(&self, world: &World, sender: &Sender) -> Arc<Published> {
+        let pruned = self.usable.of(sender.conversation.session().principal());
+        world.published(sender.era(), self.profile(world, sender), &pruned)
+    }
+
+    /// Who reads lists, for news of them.
+    pub(super) fn reader(&self, sender: &Sender) -> Reader {
+        Reader { conversation: sender.conversation.clone(), usable: self.usable.clone() }
     }
 
     /// What a model is told, about the servers that who asks can see.
@@ -27,7 +39,7 @@ impl Edge {
         let profile = self.profile(&world, sender);
         let grants = self.access.granted(sender.conversation.session().principal());
         let (servers, records) = introduced(&world, &grants);
-        let published = (mode == Mode::Passthrough).then(|| world.published(sender.era(), profile));
+        let published = (mode == Mode::Passthrough).then(|| self.published(&world, sender));
         let list = published.as_ref().map(|published| &published.compiled.list);
         let told = Told {
             mode,
@@ -45,7 +57,7 @@ impl Edge {
     pub(super) fn defers(&self, sender: &Sender) -> bool {
         let world = self.world.load();
         world.surface_options().mode == Budgeting::Enforce
-            && !world.published(sender.era(), self.profile(&world, sender)).compiled.list.deferred.is_empty()
+            && !self.published(&world, sender).compiled.list.deferred.is_empty()
     }
 
     /// Whether a name is that of a tool that stands for those without room.
@@ -57,13 +69,49 @@ impl Edge {
     }
 }
 
+/// Who reads lists: what it is shown depends on what kind of client it is and on what it can use.
+#[derive(Debug, Clone)]
+pub(crate) struct Reader {
+    pub(super) conversation: Arc<Conversation>,
+    pub(super) usable: Arc<Usable>,
+}
+
+impl Reader {
+    /// Changes when what a list method lists for this client does.
+    pub(super) fn digest(&self, world: &World, method: &str) -> Option<Sha256Digest> {
+        if method != "tools/list" {
+            return Some(world.list(method)?.digest());
+        }
+        let pruned = self.usable.of(self.conversation.session().principal());
+        let published = world.published(self.conversation.era(), profile(world, &self.conversation), &pruned);
+        Some(published.list.digest())
+    }
+}
+
+/// What kind of client this is (SURF-61): what the operator says of the agent, else what the client calls itself, else
+/// what is said of all. A modern request stands for itself: there a list may vary by who asks, not by what the asking
+/// program calls itself.
+fn profile<'w>(world: &'w World, conversation: &Conversation) -> &'w Profile {
+    let options = world.surface_options();
+    if let Some(named) = options.principals.get(&conversation.session().principal().to_string()) {
+        return options.profile(named);
+    }
+    match conversation.era() {
+        Era::Legacy => options.profile_of(conversation.client()),
+        Era::Modern => options.profile(""),
+    }
+}
+
 /// The servers somebody with these grants can see, and whether one of them keeps records.
 pub(crate) fn introduced(world: &World, grants: &Grants) -> (Vec<Introduced>, bool) {
     let (registry, options) = (world.registry(), world.surface_options());
-    let visible = registry.servers().filter(|server| {
-        server.is_active() && server.declaration.everything().any(|tool| grants.reach(tool.id().short()))
-    });
-    let servers = visible.map(|server| {
+    let visible: Vec<_> = (registry.servers())
+        .filter(|server| {
+            server.is_active() && server.declaration.everything().any(|tool| grants.reach(tool.id().short()))
+        })
+        .collect();
+    let records = visible.iter().any(|server| server.record.transport.is_builtin());
+    let servers = visible.into_iter().map(|server| {
         let name = server.record.server_identity.as_str();
         let said = options.servers.get(name);
         let changed = world
@@ -76,7 +124,8 @@ pub(crate) fn introduced(world: &World, grants: &Grants) -> (Vec<Introduced>, bo
             digest: said.and_then(|said| said.digest.clone()),
             // SURF-14: words that nobody accepted are not passed on.
             instructions: accepted.filter(|_| !changed),
+            changed,
         }
     });
-    (servers.collect(), world.has_records())
+    (servers.collect(), records)
 }

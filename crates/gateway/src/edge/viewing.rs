@@ -1,19 +1,23 @@
 //! Results in short, and `tool_view` where tools are called directly (CTX-4).
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Answer, Asked, Era, Params, Sender};
 use crate::exposure::{Manner, Mode};
+use crate::lifecycle::gating::unescaped;
 use crate::lifecycle::{Answered, Call, Response};
-use crate::shaping::{TOOL_VIEW, Viewer};
+use crate::shaping::{TOOL_VIEW, Viewer, as_documents};
+use portcullis_context::bound::Detail;
 use portcullis_core::error::ErrorDocument;
-use portcullis_gauntlet::ResultKind;
+use portcullis_gauntlet::{Raw, ResultKind};
 
 impl super::Edge {
     /// A long result of a tool in short, if this gateway shapes results here.
     pub(super) async fn in_short(
         &self,
-        method: &str,
+        sender: &Sender,
+        asked: &Asked<'_>,
         response: &Result<Response, ErrorDocument>,
         call: &Call,
         manner: &Manner,
@@ -23,15 +27,47 @@ impl super::Edge {
         };
         // CTX-4: where definitions are listed, clients hold results to them, so those are shaped only if somebody says so.
         let shapes = self.shaping.in_passthrough() || matches!(manner, Manner::Meta { .. });
-        if method != "tools/call" || !shapes || entry.tool.subject().result() != ResultKind::Tool {
+        if asked.method != "tools/call" || entry.tool.subject().result() != ResultKind::Tool {
             return None;
         }
-        self.shaping.shape(result, entry, *proposal, &call.session).await
+        let is_ours = entry.server.record.transport.is_builtin() && matches!(manner, Manner::Native);
+        if is_ours && result.is_error() {
+            return self.with_document(result.json());
+        }
+        if shapes {
+            return self.shaping.shape(result, entry, *proposal, &call.session).await;
+        }
+        let world = self.world.load();
+        let profile = self.profile(&world, sender);
+        if profile.openai_documents && entry.server.record.transport.is_builtin() {
+            let json = std::str::from_utf8(result.json()).ok()?;
+            return as_documents(json, entry.tool.id().item().name());
+        }
+        let of_client = &profile.results;
+        let meta = asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.meta);
+        let detail = match meta.and_then(|meta| meta.result_detail).as_deref() {
+            Some("compact") => Some(Detail::Compact),
+            Some("full") => Some(Detail::Full),
+            _ => None,
+        };
+        self.shaping.bound(result, entry, *proposal, &call.session, (of_client, detail)).await
+    }
+
+    /// An error of an adapter of ours as structure too (SURF-80): it is no result, so the tool's output schema, which took
+    /// it out, does not apply to it (SURF-82).
+    fn with_document(&self, json: &[u8]) -> Option<String> {
+        let mut result: Value = serde_json::from_slice(json).ok()?;
+        let document: Value =
+            serde_json::from_str(&unescaped(result["content"][0]["text"].as_str()?)).ok()?;
+        document.get("error")?.as_str()?;
+        let (clean, _) = self.gauntlet.clean_value(Raw::new(document)).ok()?;
+        result["structuredContent"] = clean.get().clone();
+        Some(result.to_string())
     }
 
     /// Whether this is a call of our own tool rather than of a server's.
     pub(super) fn is_view(&self, sender: &Sender, asked: &Asked<'_>, mode: Mode) -> bool {
-        (self.shaping.in_passthrough() || mode != Mode::Passthrough || self.defers(sender))
+        (self.shaping.keeps_in_passthrough() || mode != Mode::Passthrough || self.defers(sender))
             && (asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.name))
                 .is_some_and(|name| name == TOOL_VIEW)
     }

@@ -3,8 +3,9 @@
 
 use portcullis_audit::EventName;
 use portcullis_core::error::ErrorDocument;
-use portcullis_core::{ErrorCode, Sha256Digest};
+use portcullis_core::{ErrorCode, ProposalId, Sha256Digest};
 use portcullis_gauntlet::gate::Verdict;
+use portcullis_governance::accepted::AcceptedTool;
 use portcullis_governance::boundary::CancellationSignal;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::Wants;
@@ -12,11 +13,12 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Answered, Call, Lifecycle, Proposal, Response};
-use crate::gates::{ArgumentGate, Triggered};
+use crate::alarms::AlarmKind;
+use crate::gates::{ArgumentGate, Question, Triggered};
 use crate::target::Target;
 
 /// A document, or why there is none.
-type Asked = Result<Value, &'static str>;
+pub(crate) type Asked = Result<Value, &'static str>;
 
 impl Lifecycle {
     /// Refuses arguments that the server's own live document does not support. Who asks for such a document is not
@@ -35,7 +37,7 @@ impl Lifecycle {
             let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
             let Some(asked) = gate.triggered(&arguments) else { continue };
             let began = std::time::Instant::now();
-            let document = self.ask_source(gate, &asked, call, entry, proposal).await;
+            let document = self.ask_source(gate, Some(&asked), call, &entry.tool, Some(proposal.id)).await;
             let (verdict, reason) = match &document {
                 Ok(document) => (gate.judge(document, &asked), ""),
                 Err(reason) => (Verdict::SourceError, *reason),
@@ -46,10 +48,7 @@ impl Lifecycle {
                 EventName::GateEvaluated,
                 json!({"id": gate.id(), "reason": reason, "source_ms": spent, "source_sha256": sha256, "verdict": verdict.as_str()}),
             );
-            if gate.indecision.count(verdict) {
-                tracing::warn!(gate = gate.id(), "a gate never decides");
-                proposal.trail.note(EventName::GateNeverDecides, json!({"id": gate.id(), "reason": reason}));
-            }
+            self.count(gate, verdict, reason, proposal);
             if gate.refuses(verdict) {
                 let (code, param, message) = gate.refusal(&asked);
                 let document = ErrorDocument::new(ErrorCode::ArgsInvalid, entry.tool.id().short(), message);
@@ -64,30 +63,57 @@ impl Lifecycle {
         Ok(())
     }
 
-    async fn ask_source(
+    /// A gate that cannot decide must be seen (SURF-95).
+    fn count(&self, gate: &ArgumentGate, verdict: Verdict, reason: &str, proposal: &mut Proposal) {
+        let told = gate.indecision.count(verdict);
+        let (unknown_subject, source_error) = gate.indecision.undecided();
+        if told {
+            tracing::warn!(gate = gate.id(), unknown_subject, source_error, "a gate never decides");
+            proposal.trail.note(
+                EventName::GateNeverDecides,
+                json!({"id": gate.id(), "reason": reason, "source_error": source_error, "unknown_subject": unknown_subject}),
+            );
+        }
+        if gate.indecision.never_decides() {
+            self.alarms.undecided(gate.id(), (unknown_subject, source_error));
+        } else {
+            self.alarms.end(AlarmKind::GateNeverDecides, gate.id());
+        }
+    }
+
+    /// Asks for the document of a gate on behalf of a call, or of a principal who has made none yet. Without a subject
+    /// it is asked about everything there is.
+    pub(crate) async fn ask_source(
         &self,
         gate: &ArgumentGate,
-        asked: &Triggered,
+        asked: Option<&Triggered>,
         call: &Call,
-        entry: &ToolEntry,
-        proposal: &Proposal,
+        gated: &AcceptedTool,
+        parent: Option<ProposalId>,
     ) -> Asked {
-        let source = gate.source(entry.tool.id().server().as_str());
-        let registry = proposal.world.registry();
-        let found = registry.tools().iter().find(|tool| tool.tool.id().short() == source);
-        let name = found.map(|tool| tool.wire_name.clone()).ok_or("no_source")?;
-        let arguments =
-            RawValue::from_string(gate.source_arguments(asked).to_string()).map_err(|_| "no_source")?;
-        let (canceller, cancel) = CancellationSignal::pair();
-        let child = Call {
-            target: Target::Tool(name),
-            arguments: Some(arguments),
-            parent: Some(proposal.id),
-            wants: Wants::default(),
-            is_source: true,
-            cancel,
-            ..call.clone()
+        let question = gate.question(gated.id().server().as_str(), asked);
+        let world = self.world.load();
+        let (target, arguments) = match &question {
+            Question::Accepted => {
+                return serde_json::from_str(gated.definition().get()).map_err(|_| "bad_json");
+            }
+            Question::Resource(uri) => {
+                (Target::Resource(world.registry().outward_uri(gated.id().server(), uri)), None)
+            }
+            Question::Tool(source, arguments) => {
+                let found = world.registry().tools().iter().find(|tool| tool.tool.id().short() == *source);
+                let name = found.map(|tool| tool.wire_name.clone()).ok_or("no_source")?;
+                let arguments = RawValue::from_string(arguments.to_string()).map_err(|_| "no_source")?;
+                (Target::Tool(name), Some(arguments))
+            }
         };
+        let who = format!("{} {question:?}", call.session.principal());
+        if let Some(document) = gate.kept(&who) {
+            return Ok(document);
+        }
+        let (canceller, cancel) = CancellationSignal::pair();
+        let wants = Wants::default();
+        let child = Call { target, arguments, parent, wants, is_source: true, cancel, ..call.clone() };
         let mut answered = Box::pin(self.call(child));
         let answered = tokio::select! {
             answered = &mut answered => answered,
@@ -98,18 +124,40 @@ impl Lifecycle {
                 return Err("timeout");
             }
         };
-        match answered {
+        let document = match answered {
             Ok(Response { answered: Answered::Result(result), .. }) if !result.is_error() => {
                 if result.json().len() > gate.most_bytes() {
                     return Err("too_large");
                 }
                 document(result.json()).ok_or("bad_json")
             }
+            Ok(Response { answered: Answered::Result(result), .. }) => Err(refused(result.json())),
             Ok(_) => Err("refused"),
-            Err(document) if document.error == ErrorCode::PolicyDenied => Err("not_authorised"),
-            Err(document) if document.error == ErrorCode::UpstreamTimeout => Err("timeout"),
-            Err(_) => Err("unavailable"),
-        }
+            Err(document) => Err(match document.error {
+                ErrorCode::PolicyDenied => "not_authorised",
+                ErrorCode::UpstreamTimeout => "timeout",
+                ErrorCode::ResultTooLarge => "too_large",
+                _ => "unavailable",
+            }),
+        }?;
+        gate.keep(who, &document);
+        Ok(document)
+    }
+}
+
+/// Why a tool that offers a document failed, by the code of its error where it has one.
+fn refused(result: &[u8]) -> &'static str {
+    let result: Value = serde_json::from_slice(result).unwrap_or_default();
+    let said = [&result["structuredContent"]["error"], &result["structuredContent"]["details"]["code"]];
+    let is = |word: &str| said.iter().any(|text| **text == word);
+    match () {
+        () if is("AUTH_FAILED") || is("PERMISSION_DENIED") => "not_authorised",
+        () if is("RESULT_TOO_LARGE") => "too_large",
+        () if is("UPSTREAM_TIMEOUT") => "timeout",
+        () if is("redirect") => "redirect",
+        () if is("bad_json") || is("not_json") => "bad_json",
+        () if is("UPSTREAM_UNAVAILABLE") => "unavailable",
+        () => "refused",
     }
 }
 
@@ -119,13 +167,16 @@ fn document(result: &[u8]) -> Option<Value> {
     if let Some(structured) = result.get("structuredContent") {
         return Some(structured.clone());
     }
-    let text = result["content"].as_array()?.iter().find_map(|part| part["text"].as_str())?;
-    // Cleaned for models; quotes come back as they were.
-    let plain = text
-        .replace("&quot;", "\"")
+    let parts = result.get("content").or_else(|| result.get("contents"))?;
+    let text = parts.as_array()?.iter().find_map(|part| part["text"].as_str())?;
+    serde_json::from_str(&unescaped(text)).ok()
+}
+
+/// A text cleaned for models, with its quotes as they were.
+pub(crate) fn unescaped(text: &str) -> String {
+    text.replace("&quot;", "\"")
         .replace("&#39;", "'")
         .replace("&lt;", "<")
         .replace("&gt;", ">")
-        .replace("&amp;", "&");
-    serde_json::from_str(&plain).ok()
+        .replace("&amp;", "&")
 }

@@ -3,6 +3,9 @@
 //! This is the one place where a released result is shaped (CTX-1). It comes after the gauntlet, so that what is kept is
 //! what may be shown: cleaned and without secrets (CTX-23).
 
+pub mod bounds;
+mod documents;
+mod sizes;
 mod view;
 
 use std::path::Path;
@@ -18,6 +21,11 @@ use portcullis_governance::declaration::SideEffect;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::session::Session;
 
+use bounds::ResultOptions;
+pub(crate) use documents::as_documents;
+pub(crate) use sizes::Measured;
+use sizes::SizeBook;
+pub use sizes::{OfTool, Spread};
 pub(crate) use view::{TOOL_VIEW, TOOL_VIEW_DEFINITION, Viewer};
 
 /// What has expired is removed this often.
@@ -36,6 +44,10 @@ pub struct ShapingOptions {
     pub view_max_bytes: usize,
     /// What is shown of some tools' results instead of a summary; the first that matches counts (CTX-41).
     pub keep: Vec<(Glob, Keep)>,
+    /// What is set for results of tools that are called directly; the first that matches counts (SURF-71).
+    pub results: Vec<(Glob, ResultOptions)>,
+    /// Whether anything set for a kind of client keeps results.
+    pub clients_keep: bool,
 }
 
 impl Default for ShapingOptions {
@@ -46,6 +58,8 @@ impl Default for ShapingOptions {
             limits: Limits::default(),
             view_max_bytes: portcullis_context::view::VIEW_MAX_BYTES,
             keep: Vec::new(),
+            results: Vec::new(),
+            clients_keep: false,
         }
     }
 }
@@ -55,6 +69,8 @@ impl Default for ShapingOptions {
 pub(crate) struct Shaping {
     options: ShapingOptions,
     artifacts: Arc<Artifacts>,
+    sizes: SizeBook,
+    clock: Arc<dyn Clock>,
 }
 
 impl Shaping {
@@ -65,8 +81,10 @@ impl Shaping {
         installation: &Secret<[u8; 32]>,
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Self> {
-        let artifacts = Artifacts::open_in(&home.join("artifacts"), installation, options.limits, clock)?;
-        Ok(Self { options, artifacts: Arc::new(artifacts) })
+        let artifacts =
+            Artifacts::open_in(&home.join("artifacts"), installation, options.limits, clock.clone())?;
+        let sizes = SizeBook::open(&home.join("state"));
+        Ok(Self { options, artifacts: Arc::new(artifacts), sizes, clock })
     }
 
     pub(crate) fn artifacts(&self) -> &Arc<Artifacts> {
@@ -81,6 +99,28 @@ impl Shaping {
     /// Whether results are shaped where agents call tools directly.
     pub(crate) fn in_passthrough(&self) -> bool {
         self.options.passthrough
+    }
+
+    /// Whether there is anything to look at where agents call tools directly.
+    pub(crate) fn keeps_in_passthrough(&self) -> bool {
+        self.options.passthrough
+            || self.options.clients_keep
+            || self.options.results.iter().any(|(_, options)| options.keeps())
+    }
+
+    /// What results were like since a moment, for a client that cuts at so many tokens.
+    pub(crate) fn result_sizes(&self, since: u64, limit: Option<usize>) -> Vec<OfTool> {
+        self.sizes.report(since, limit)
+    }
+
+    /// What was measured since the start.
+    pub(crate) fn measured(&self) -> Measured {
+        self.sizes.measured()
+    }
+
+    /// Writes down what is only in memory.
+    pub(crate) fn write_sizes(&self) {
+        self.sizes.write();
     }
 
     /// A result in short, its artifacts kept for the session that made the call; `None` if it is shown as it stands.
@@ -149,10 +189,17 @@ impl Shaping {
         loop {
             tokio::select! {
                 () = tokio::time::sleep(SWEEP) => {}
-                () = crate::control::told_to_stop(&mut stop) => return,
+                () = crate::control::told_to_stop(&mut stop) => {
+                    self.write_sizes();
+                    return;
+                }
             }
-            let artifacts = self.artifacts.clone();
-            let _ = tokio::task::spawn_blocking(move || artifacts.sweep()).await;
+            let shaping = self.clone();
+            let swept = tokio::task::spawn_blocking(move || {
+                shaping.write_sizes();
+                shaping.artifacts.sweep();
+            });
+            let _ = swept.await;
         }
     }
 }

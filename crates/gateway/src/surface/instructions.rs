@@ -50,6 +50,9 @@ pub struct Introduced {
     pub digest: Option<String>,
     /// Its own, as accepted; none if they changed since.
     pub instructions: Option<String>,
+    /// Whether they did.
+    #[serde(default)]
+    pub changed: bool,
 }
 
 /// What instructions are made of.
@@ -87,6 +90,21 @@ pub fn room_for_notes(servers: usize, records: bool, prefix: usize, most: usize)
     most.saturating_sub(fixed + if servers > 0 { units(QUOTED) + 1 + servers.min(8) * 32 } else { 0 })
 }
 
+/// Whether notes have room beside what must be there.
+pub(super) fn notes_fit(
+    deferred: &[String],
+    notes: &[Note],
+    records: bool,
+    prefix: usize,
+    most: usize,
+) -> bool {
+    let built_in = built_in(records).into_iter().map(ToOwned::to_owned);
+    let lines = built_in
+        .chain(deferral_notice(deferred, most.saturating_sub(prefix)))
+        .chain(notes.iter().map(Note::line));
+    prefix + lines.map(|line| units(&line) + 1).sum::<usize>() <= most
+}
+
 fn built_in(records: bool) -> Vec<&'static str> {
     let mut notes = vec![APPROVALS_NOTE];
     if records {
@@ -108,7 +126,7 @@ pub fn compile(told: &Told<'_>) -> (String, Vec<Finding>) {
         }
         fits
     };
-    let notice = deferral_notice(told.deferred);
+    let notice = deferral_notice(told.deferred, told.most.saturating_sub(told.prefix));
     let reserved = notice.as_ref().map_or(0, |notice| units(notice) + 1);
     for note in built_in(told.records) {
         let room = told.most.saturating_sub(units(&text) + 1 + reserved);
@@ -133,12 +151,18 @@ pub fn compile(told: &Told<'_>) -> (String, Vec<Finding>) {
     (text, findings)
 }
 
-fn deferral_notice(deferred: &[String]) -> Option<String> {
-    if deferred.is_empty() {
-        return None;
-    }
-    let names = deferred.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-    Some(format!("{} tools are deferred; find them with tool_browse: {names}.", deferred.len()))
+/// That tools are not listed, with as many of their names as there is room for, eight at most. It is never left out
+/// (SURF-17).
+fn deferral_notice(deferred: &[String], room: usize) -> Option<String> {
+    let notice = |count: usize| match count {
+        0 => format!("{} tools are deferred; find them with tool_browse.", deferred.len()),
+        _ => {
+            let names = deferred[..count].join(", ");
+            format!("{} tools are deferred; find them with tool_browse: {names}.", deferred.len())
+        }
+    };
+    let fits = (0..=deferred.len().min(8)).rev().map(notice).find(|notice| units(notice) < room);
+    (!deferred.is_empty()).then(|| fits.unwrap_or_else(|| notice(0)))
 }
 
 /// Every server by name, and of each as much of its own words as is fair (SURF-16).
@@ -201,6 +225,16 @@ fn fair_level(wanted: &[usize], room: usize) -> usize {
 
 /// What is quoted of a server: the operator's words, else its own first sentences (SURF-14, SURF-15).
 fn digest(server: &Introduced, findings: &mut Vec<Finding>) -> String {
+    if server.changed {
+        findings.push(Finding {
+            rule: "instructions_changed",
+            severity: Severity::Warn,
+            server: server.name.clone(),
+            tool: String::new(),
+            pointer: "/instructions".into(),
+            message: "the server says other things of itself than were accepted; they are left out until it is accepted again".into(),
+        });
+    }
     let Some(text) = server.digest.as_ref().or(server.instructions.as_ref()) else { return String::new() };
     let plain = wording::quotable(text);
     let shown = match leading(&plain, DIGEST) {

@@ -237,8 +237,14 @@ fn defer(list: &mut Climbed, profile: &Profile, rungs: &Rungs<'_>) {
     let stand_ins: Vec<Offered> =
         rungs.stand_ins.iter().filter_map(|text| Offered::new("", None, text)).collect();
     let is_ours = |tool: &Offered| tool.server.is_empty();
-    let mut order: Vec<usize> =
-        (0..list.tools.len()).filter(|at| !is_ours(&list.tools[*at]) && !pinned(&list.tools[*at])).collect();
+    // What others point to stays, or they would point nowhere (SURF-33).
+    let homes: BTreeSet<String> = (list.tools.iter())
+        .flat_map(Offered::descriptions)
+        .flat_map(|(_, text)| sentences(&text))
+        .filter_map(|sentence| duplicates::pointed_at(&sentence).map(ToOwned::to_owned))
+        .collect();
+    let stays = |tool: &Offered| is_ours(tool) || pinned(tool) || homes.contains(&tool.name);
+    let mut order: Vec<usize> = (0..list.tools.len()).filter(|at| !stays(&list.tools[*at])).collect();
     order.sort_by_cached_key(|at| {
         let tool = &list.tools[*at];
         let priority = options(tool).map_or(super::PRIORITY, |options| options.priority);

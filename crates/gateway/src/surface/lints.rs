@@ -147,6 +147,19 @@ fn lint_tool(tool: &Offered, all: &[Offered], profile: &Profile, notes: &[Note],
     }
 }
 
+/// An argument that was left out because nobody could use it (L012).
+pub(super) fn never_usable(tools: &[Offered], rewrite: &Rewrite) -> Finding {
+    let server = tools.iter().find(|tool| tool.name == rewrite.tool).map(|tool| tool.server.clone());
+    Finding {
+        rule: "L012",
+        severity: Severity::Info,
+        server: server.unwrap_or_default(),
+        tool: rewrite.tool.clone(),
+        pointer: rewrite.pointer.clone(),
+        message: "no subject supports this argument, so it is not published".into(),
+    }
+}
+
 /// Whether a text has a name as a word of its own.
 fn names(text: &str, name: &str) -> bool {
     name.len() > 3

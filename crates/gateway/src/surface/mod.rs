@@ -40,7 +40,7 @@ use serde::Deserialize;
 use crate::exposure::Mode;
 use duplicates::{Hoisted, Note};
 use footprint::{Excess, Footprint, excesses, list_text};
-use instructions::{Introduced, Told, room_for_notes};
+use instructions::{Introduced, Told, notes_fit, room_for_notes};
 use ladder::{Climbed, Rungs, StepSize, climb};
 use lints::Finding;
 use offered::{Offered, Rewrite};
@@ -119,6 +119,8 @@ pub struct SurfaceOptions {
     pub dedup_min_tools: usize,
     /// What happens to descriptions that lack something.
     pub routability: Routability,
+    /// By who the agent is, as in `agent:ci`; before anything else.
+    pub principals: BTreeMap<String, String>,
     /// By what clients call themselves; the first that matches counts.
     pub matches: Vec<(Glob, String)>,
     /// All profiles there are.
@@ -136,6 +138,7 @@ impl Default for SurfaceOptions {
             dedup: Dedup::default(),
             dedup_min_tools: 3,
             routability: Routability::default(),
+            principals: BTreeMap::new(),
             matches: Vec::new(),
             profiles: profiles.map(|profile| (profile.name.clone(), profile)).collect(),
             servers: BTreeMap::new(),
@@ -222,12 +225,24 @@ pub struct Surface {
 
 /// The list alone (SURF-1): what a `tools/list` needs.
 pub fn compile_list(input: &Input<'_>) -> Compiled {
-    let (options, profile) = (input.options, input.profile);
+    let profile = input.profile;
     let (prefix, most) = (profile.instructions_prefix_chars, profile.instructions_max_chars);
     let room = match profile.instructions_visible {
         true => room_for_notes(input.servers.len(), input.records, prefix, most),
         false => 0,
     };
+    let compiled = compile_within(input, room);
+    let list = &compiled.list;
+    // SURF-17: a note that has no room after all goes back to a tool, so that nothing points nowhere.
+    if list.notes.is_empty() || notes_fit(&list.deferred, &list.notes, input.records, prefix, most) {
+        return compiled;
+    }
+    compile_within(input, 0)
+}
+
+/// The list, with so many characters of instructions for notes.
+fn compile_within(input: &Input<'_>, room: usize) -> Compiled {
+    let (options, profile) = (input.options, input.profile);
     let rungs = Rungs {
         servers: Some(&options.servers),
         dedup: options.dedup,
@@ -245,6 +260,7 @@ pub fn compile_list(input: &Input<'_>) -> Compiled {
         }
     }
     if rewrites {
+        ladder::prune(&mut list, &rungs);
         ladder::deduplicate(&mut list, &rungs, |dedup| dedup == Dedup::Always);
     }
     if !rewrites || options.mode != Budgeting::Enforce {
@@ -283,6 +299,8 @@ pub fn compile(input: &Input<'_>) -> Surface {
     if input.options.routability != Routability::Off {
         findings.extend(lints::lint(&list.tools, input.profile, &list.notes));
     }
+    let pruned = list.ledger.iter().filter(|rewrite| rewrite.op == offered::Op::Prune);
+    findings.extend(pruned.map(|rewrite| lints::never_usable(&list.tools, rewrite)));
     let tools_json = list_text(&list.tools);
     Surface {
         profile: input.profile.name.clone(),

@@ -224,6 +224,22 @@ impl Offered {
         });
     }
 
+    /// This definition published as one of the same content was before; none if its content is another. Only what we
+    /// say of it may differ.
+    pub(super) fn published_like(&self, before: &Offered) -> Option<Self> {
+        let content = |text: &str| {
+            let mut value: Value = serde_json::from_str(text).ok()?;
+            value.as_object_mut()?.shift_remove("_meta");
+            Some(value)
+        };
+        if self.name != before.name || content(&self.original)? != content(&before.original)? {
+            return None;
+        }
+        let mut like = Self { edits: before.edits.clone(), ..self.clone() };
+        like.value = serde_json::from_str(&like.text()).ok()?;
+        Some(like)
+    }
+
     /// The longest description a client would have to take.
     pub(super) fn longest_description(&self) -> usize {
         units(self.description())

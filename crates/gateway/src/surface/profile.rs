@@ -1,6 +1,9 @@
 //! What a client can take (SURF-60): numbers, as users of those clients report them, and none of them in logic.
 
+use portcullis_context::bound::{Detail, LongStructure, LongText};
 use serde::Deserialize;
+
+use crate::shaping::bounds::ResultOptions;
 
 /// What a list is measured against, and how a client cuts what it gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,6 +24,8 @@ pub struct Profile {
     pub error_structured: bool,
     /// Whether search and fetch of records answer in the form of documents.
     pub openai_documents: bool,
+    /// How results are held to a size where tools are called directly (SURF-71).
+    pub results: ResultOptions,
 }
 
 /// What a profile of the operator's changes of its base.
@@ -40,6 +45,11 @@ pub struct Overrides {
     pub result_max_tokens: Option<usize>,
     pub error_structured: Option<bool>,
     pub openai_documents: Option<bool>,
+    pub content_bytes: Option<usize>,
+    pub structured_bytes: Option<usize>,
+    pub content_on_over: Option<LongText>,
+    pub structured_on_over: Option<LongStructure>,
+    pub result_detail: Option<Detail>,
 }
 
 impl Profile {
@@ -68,6 +78,7 @@ impl Profile {
             result_max_tokens: result,
             error_structured: true,
             openai_documents: documents,
+            results: ResultOptions::default(),
         })
     }
 
@@ -89,6 +100,15 @@ impl Profile {
             result_max_tokens: over.result_max_tokens.or(self.result_max_tokens),
             error_structured: over.error_structured.unwrap_or(self.error_structured),
             openai_documents: over.openai_documents.unwrap_or(self.openai_documents),
+            results: ResultOptions {
+                content_bytes: over.content_bytes,
+                structured_bytes: over.structured_bytes,
+                content_on_over: over.content_on_over,
+                structured_on_over: over.structured_on_over,
+                result_detail: over.result_detail,
+                rows: None,
+            }
+            .or(&self.results),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Lists as they are served: one per era and profile, compiled once for each world.
+//! Lists as they are served: one per era, profile and what cannot be used, compiled once for each world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +11,7 @@ use super::offered::{Effect, Offered};
 use super::profile::Profile;
 use super::{Compiled, Input, SurfaceOptions, compile_list};
 use crate::edge::Era;
+use crate::edge::usable::Pruned;
 use crate::exposure::Mode;
 use crate::listing::List;
 
@@ -45,26 +46,30 @@ impl Press {
         era: Era,
         profile: &Profile,
         (servers, records): (usize, bool),
+        pruned: &Pruned,
         stand_ins: Vec<String>,
     ) -> Published {
-        let all: BTreeSet<String> = tools.iter().map(|tool| tool.original().to_owned()).collect();
         let input = Input {
             tools,
             mode: Mode::Passthrough,
             profile,
             options: &self.options,
-            prune: BTreeSet::new(),
+            prune: pruned.clone(),
             servers: vec![super::instructions::Introduced::default(); servers],
             records,
             stand_ins: stand_ins.clone(),
         };
         let mut compiled = compile_list(&input);
-        let key = format!("{era:?} {}", profile.name);
+        let key = format!("{era:?} {} {pruned:?}", profile.name);
         let mut fitting = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
         if compiled.list.step == 7 {
             // What no longer exists goes even so.
-            let mut last = fitting.get(&key).cloned().unwrap_or_default();
-            last.retain(|tool| tool.server.is_empty() || all.contains(tool.original()));
+            let before = fitting.get(&key).cloned().unwrap_or_default();
+            let again = |old: &Offered| match old.server.is_empty() {
+                true => Some(old.clone()),
+                false => input.tools.iter().find(|tool| tool.name == old.name)?.published_like(old),
+            };
+            let mut last: Vec<Offered> = before.iter().filter_map(again).collect();
             if last.is_empty() {
                 last = stand_ins.iter().filter_map(|text| Offered::new("", None, text)).collect();
             }
@@ -110,11 +115,17 @@ pub(crate) fn offered(
 
 /// The lists of one world, each made when it is first asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<BTreeMap<(bool, String), Arc<Published>>>);
+pub(crate) struct Lists(Mutex<BTreeMap<(bool, String, Pruned), Arc<Published>>>);
 
 impl Lists {
-    pub(crate) fn get(&self, era: Era, profile: &str, make: impl FnOnce() -> Published) -> Arc<Published> {
-        let key = (era == Era::Modern, profile.to_owned());
+    pub(crate) fn get(
+        &self,
+        era: Era,
+        profile: &str,
+        pruned: &Pruned,
+        make: impl FnOnce() -> Published,
+    ) -> Arc<Published> {
+        let key = (era == Era::Modern, profile.to_owned(), pruned.clone());
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         lists.entry(key).or_insert_with(|| Arc::new(make())).clone()
     }

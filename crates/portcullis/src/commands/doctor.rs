@@ -53,6 +53,7 @@ pub(super) async fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     let mut findings = machine().await?;
     findings.extend(approvals(context).await?);
     findings.extend(checkpoints(context).await?);
+    findings.extend(alarms(context).await?);
     let servers = context.ask(&Request::McpList).await?;
     let servers = servers.as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
@@ -119,6 +120,15 @@ async fn checkpoints(context: &Context<'_>) -> Result<Option<Finding>, Failure> 
         n => format!("{n} sessions are stopped at checkpoints"),
     };
     Ok(Some(Finding::warning("gateway", what, "portcullis checkpoint list")))
+}
+
+/// What no call fails for and somebody should look at all the same (SURF-95).
+async fn alarms(context: &Context<'_>) -> Result<Vec<Finding>, Failure> {
+    let alarms = context.ask(&Request::Alarms).await?;
+    let alarms = alarms.as_array().cloned().unwrap_or_default();
+    let finding =
+        |alarm: &Value| Finding::problem(&text(&alarm["about"]), text(&alarm["what"]), text(&alarm["fix"]));
+    Ok(alarms.iter().map(finding).collect())
 }
 
 /// One server: halted, gone, changed, or left behind.

@@ -1,5 +1,6 @@
 //! `portcullis footprint`, `lint` and `surface diff`: what clients read before they call anything, and what it costs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -88,7 +89,7 @@ pub(crate) enum SurfaceCommand {
 
 pub(super) async fn footprint(context: &Context<'_>, args: &FootprintArgs) -> Result<ExitCode, Failure> {
     let options = context.options()?.surface;
-    let surface = look(context, &options, args).await?;
+    let (surface, others) = look(context, &options, args).await?;
     let profile = options.profile(&surface.profile);
     let mut causes = Vec::new();
     if let Some(budget) = args.budget.filter(|budget| surface.footprint.tools.size.bytes > *budget) {
@@ -117,8 +118,18 @@ pub(super) async fn footprint(context: &Context<'_>, args: &FootprintArgs) -> Re
             .map_err(|error| Failure::field("write-baseline", format!("{}: {error}", file.display())))?;
     }
     let steps = args.explain.then(|| explained(&surface, profile, &options));
-    let document = document(&surface, profile, &causes, steps.as_deref());
-    context.output.result(&document, |_| rendered(context, &surface, profile, &causes, steps.as_deref()));
+    let mut document = document(&surface, profile, &causes, steps.as_deref());
+    document["beside"] = json!(others);
+    context.output.result(&document, |_| {
+        let mut text = rendered(context, &surface, profile, &causes, steps.as_deref());
+        let listed = others.iter().filter(|(_, bytes)| **bytes > 0);
+        let listed: Vec<String> =
+            listed.map(|(name, bytes)| format!("{} {}", name.replace('_', " "), grouped(*bytes))).collect();
+        if !listed.is_empty() {
+            text += &format!("\nListed beside tools, in bytes: {}.", listed.join(", "));
+        }
+        text
+    });
     if causes.is_empty() { Ok(ExitCode::SUCCESS) } else { Ok(ExitCode::from(7)) }
 }
 
@@ -139,7 +150,7 @@ pub(super) async fn lint(context: &Context<'_>, args: &LintArgs) -> Result<ExitC
     };
     // What was accepted is what is judged, not what was put right of it.
     let unfixed = SurfaceOptions { routability: Routability::Lint, ..options };
-    let surface = look(context, &unfixed, &wanted).await?;
+    let (surface, _) = look(context, &unfixed, &wanted).await?;
     let failed = surface.findings.iter().any(|finding| finding.severity == Severity::Error);
     context.output.result(&json!(surface.findings), |_| render_findings(&surface.findings));
     Ok(if failed { ExitCode::from(7) } else { ExitCode::SUCCESS })
@@ -184,7 +195,7 @@ async fn look(
     context: &Context<'_>,
     options: &SurfaceOptions,
     args: &FootprintArgs,
-) -> Result<Surface, Failure> {
+) -> Result<(Surface, BTreeMap<String, usize>), Failure> {
     let name = args.profile.as_deref().unwrap_or(&options.profile);
     let Some(profile) = options.profiles.get(name) else {
         let known: Vec<&str> = options.profiles.keys().map(String::as_str).collect();
@@ -196,7 +207,7 @@ async fn look(
     let Some(file) = &args.from_file else {
         let mut parts = parts(context, args.mode.and_then(ModeWord::mode)).await?;
         only(&mut parts, args.server.as_deref())?;
-        return Ok(parts.compile(profile, options));
+        return Ok((parts.compile(profile, options), parts.beside));
     };
     let mut parts = from_file(file)?;
     only(&mut parts, args.server.as_deref())?;
@@ -207,7 +218,7 @@ async fn look(
         mode: Budgeting::Warn,
         ..options.clone()
     };
-    Ok(parts.compile(profile, &as_it_is))
+    Ok((parts.compile(profile, &as_it_is), parts.beside))
 }
 
 async fn parts(context: &Context<'_>, mode: Option<Mode>) -> Result<SurfaceParts, Failure> {
@@ -261,6 +272,7 @@ fn from_file(path: &Path) -> Result<SurfaceParts, Failure> {
         servers: Vec::new(),
         records: false,
         stand_ins: Vec::new(),
+        beside: BTreeMap::new(),
     })
 }
 
@@ -334,7 +346,7 @@ fn rendered(
     text += &line("tools", whole.count, profile.tools_max_count);
     let chars = surface.instructions.encode_utf16().count();
     text += &line("instructions", chars, profile.instructions_max_chars);
-    text += &format!("\n{}\n", tools_table(surface));
+    text += &format!("\n{}\n\n{}\n", servers_table(surface), tools_table(surface));
     for server in surface.footprint.servers.iter().filter(|server| server.sentence_dup_bytes > 0) {
         text +=
             &format!("\n{} repeats {} bytes of sentences", server.name, grouped(server.sentence_dup_bytes));
@@ -377,7 +389,44 @@ fn tools_table(surface: &Surface) -> String {
             rules.join(" "),
         ]
     });
-    table(&["tool", "bytes", "tokens", "description", "input", "output", "rest", "lints"], rows.collect())
+    let head = ["tool", "bytes", "tokens", "description", "input", "output", "rest", "lints"];
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    aligned(&head, &mut rows, 1..7);
+    table(&head, rows)
+}
+
+/// Who costs how much.
+fn servers_table(surface: &Surface) -> String {
+    let whole = surface.footprint.tools.size.bytes.max(1);
+    let mut servers: Vec<_> = surface.footprint.servers.iter().collect();
+    servers.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    let rows = servers.iter().map(|server| {
+        let findings =
+            surface.findings.iter().filter(|one| one.server == server.name && one.severity > Severity::Info);
+        vec![
+            if server.name.is_empty() { "(the gateway's own)".into() } else { visible(&server.name) },
+            grouped(server.tools),
+            grouped(server.bytes),
+            format!("{} %", server.bytes * 100 / whole),
+            grouped(server.sentence_dup_bytes),
+            findings.count().to_string(),
+        ]
+    });
+    let head = ["server", "tools", "bytes", "share", "repeated", "lints"];
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    aligned(&head, &mut rows, 1..6);
+    table(&head, rows)
+}
+
+/// Numbers stand under one another.
+fn aligned(head: &[&str], rows: &mut [Vec<String>], columns: std::ops::Range<usize>) {
+    for column in columns {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        let width = cells.chain([head[column].len()]).max().unwrap_or(0);
+        for row in rows.iter_mut() {
+            row[column] = format!("{:>width$}", row[column]);
+        }
+    }
 }
 
 /// What to do about it.
@@ -433,7 +482,7 @@ fn render_findings(findings: &[Finding]) -> String {
 }
 
 /// A number with its thousands apart.
-fn grouped(number: usize) -> String {
+pub(super) fn grouped(number: usize) -> String {
     let digits = number.to_string();
     let first = digits.len() % 3;
     let mut groups: Vec<&str> = Vec::new();

@@ -46,7 +46,15 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
         }
         McpCommand::Test { name } => test(context, name).await,
         McpCommand::Update(args) => update(context, *args).await,
-        McpCommand::Accept { name, capability_declaration, carry_approvals, grant, reason } => {
+        McpCommand::Accept {
+            name,
+            capability_declaration,
+            carry_approvals,
+            grant,
+            waive,
+            allow_over_budget,
+            reason,
+        } => {
             if let Some((kept, file)) = undecided(context, &name, capability_declaration.as_deref()).await? {
                 let registration = kept.registration(&name, &file, &reason);
                 let registration = Box::new(Registration { grant: grant.ahead(), ..registration });
@@ -58,7 +66,9 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
             let name = name
                 .parse()
                 .map_err(|error: portcullis_core::NameError| Failure::field("name", error.to_string()))?;
-            let accept = Reacceptance { name, declaration, carry_approvals, grant: grant.ahead(), reason };
+            let grant = grant.ahead();
+            let accept =
+                Reacceptance { name, declaration, carry_approvals, grant, reason, waive, allow_over_budget };
             change(context, Request::McpAccept { accept }).await
         }
         McpCommand::Remove(args) => {
@@ -337,7 +347,13 @@ async fn change(context: &Context<'_>, request: Request) -> Result<ExitCode, Fai
             Some(1) => "; one approval ended".into(),
             Some(n) => format!("; {n} approvals ended"),
         };
-        format!("{} is {}{ended}", text(&changed["name"]), text(&changed["state"]))
+        let list = changed["surface"].as_str().map(|summary| format!("; list of tools: {summary}"));
+        format!(
+            "{} is {}{ended}{}",
+            text(&changed["name"]),
+            text(&changed["state"]),
+            list.unwrap_or_default()
+        )
     });
     Ok(ExitCode::SUCCESS)
 }

@@ -20,6 +20,7 @@ mod mcp;
 mod operators;
 mod permit;
 mod policy;
+pub(crate) mod results;
 mod sandbox;
 mod secret;
 mod serve;
@@ -107,7 +108,8 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Catalog(command) => catalog::run(&context, command).await,
             Command::Demo(DemoCommand::Rugpull { keep }) => demo::rugpull(&context, keep).await,
             Command::Footprint(args) => footprint::footprint(&context, &args).await,
-            Command::Gate(command) => gate::run(&context, &command),
+            Command::Gate(command) => gate::run(&context, &command).await,
+            Command::Results(command) => results::run(&context, command).await,
             Command::Lint(args) => footprint::lint(&context, &args).await,
             Command::Surface(command) => footprint::surface(&context, command).await,
             Command::Import(args) => import::run(&context, &args).await,

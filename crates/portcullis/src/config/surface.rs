@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use portcullis_gateway::shaping::bounds::ResultOptions;
 use portcullis_gateway::surface::profile::{Overrides, Profile};
 use portcullis_gateway::surface::{Budgeting, Dedup, Routability, ServerOptions, SurfaceOptions};
 use portcullis_gauntlet::Glob;
@@ -27,11 +28,15 @@ pub(crate) struct SurfaceSection {
     routability: Routability,
     /// The file that `footprint --check` holds the surface against.
     pub(crate) baseline: Option<PathBuf>,
+    /// Profiles of agents by who they are: `"agent:ci" = "codex"`. Counts before what a client calls itself.
+    principals: BTreeMap<String, String>,
     /// Profiles of clients by what they call themselves; the first that matches counts.
     #[serde(rename = "match")]
     matches: InOrder,
     /// Profiles of yours.
     profiles: BTreeMap<String, Overrides>,
+    /// How results of single tools are held to a size: `"<server>/<tool>"`, `*` for any.
+    results: BTreeMap<String, ResultOptions>,
     /// What you say of single servers.
     server: BTreeMap<String, ServerOptions>,
 }
@@ -95,6 +100,10 @@ impl SurfaceSection {
             known("surface.profile", name, &options)?;
             options.profile.clone_from(name);
         }
+        for (principal, name) in &self.principals {
+            known(&format!("surface.principals.\"{principal}\""), name, &options)?;
+        }
+        options.principals.clone_from(&self.principals);
         for (pattern, name) in &self.matches.0 {
             let field = format!("surface.match.\"{pattern}\"");
             known(&field, name, &options)?;
@@ -110,6 +119,30 @@ impl SurfaceSection {
         }
         options.servers.clone_from(&self.server);
         Ok(options)
+    }
+}
+
+impl SurfaceSection {
+    /// What is set for results, which are shaped elsewhere.
+    pub(super) fn results(&self) -> Result<Vec<(Glob, ResultOptions)>, Failure> {
+        let of = |(tools, options): (&String, &ResultOptions)| {
+            let field = format!("surface.results.\"{tools}\"");
+            let bad = |message: &str| Failure::field(&field, format!("{field}: {message}"));
+            let glob = Glob::parse(tools).map_err(|problem| bad(problem))?;
+            let small =
+                |bytes: Option<usize>| bytes.is_some_and(|bytes| !(256..=(16 << 20)).contains(&bytes));
+            if small(options.content_bytes) || small(options.structured_bytes) {
+                return Err(bad("content_bytes and structured_bytes must be 256 to 16777216"));
+            }
+            if options.rows.as_ref().is_some_and(|rows| !rows.is_empty() && !rows.starts_with('/')) {
+                return Err(bad("rows must be a pointer, as in /data/items"));
+            }
+            Ok((glob, options.clone()))
+        };
+        // What names a tool counts before what names many.
+        let mut entries: Vec<_> = self.results.iter().collect();
+        entries.sort_by_key(|(tools, _)| tools.contains('*'));
+        entries.into_iter().map(of).collect()
     }
 }
 

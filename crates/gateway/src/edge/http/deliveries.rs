@@ -50,6 +50,9 @@ impl Edge {
                 });
                 let received = Event::new(EventName::RecordsEventReceived, &Actor::system()).data(data);
                 let _ = self.lifecycle.log.append(vec![received]);
+                if event.kind == "pdpp.grant.revoked" {
+                    self.lifecycle.alarms.without_grant(server, "grant_revoked");
+                }
                 plain(StatusCode::OK, "received")
             }
             Taken::Again => plain(StatusCode::OK, "received before"),

@@ -13,7 +13,7 @@ use super::resumable::{Lost, Resumable};
 use super::{Reply, busy, plain};
 use crate::control::told_to_stop;
 use crate::edge::Edge;
-use crate::edge::Era;
+use crate::edge::Sender;
 use crate::edge::conversation::Conversation;
 use crate::edge::news::{News, Topic, notification};
 
@@ -53,7 +53,8 @@ impl Edge {
 
 /// Tells news until the client or this gateway goes.
 async fn stand(edge: Arc<Edge>, conversation: Arc<Conversation>, stream: Arc<Resumable>) {
-    let mut news = News::new(edge.world.clone(), Era::Legacy, &Topic::ALL, conversation.inbox().clone());
+    let reader = edge.reader(&Sender::new(conversation.clone()));
+    let mut news = News::new(edge.world.clone(), reader, &Topic::ALL, conversation.inbox().clone());
     let mut closing = edge.closing.subscribe();
     drop(edge);
     while !stream.is_over() {
