@@ -80,7 +80,7 @@ fn closed(properties: Value) -> Value {
 
 /// The tools as listed under these switches.
 pub(crate) fn tools(control: &Control) -> Vec<Value> {
-    let mut tools = honest();
+    let mut tools = control.catalogue.clone().unwrap_or_else(honest);
     tools.retain(|tool| !control.drop.iter().any(|dropped| tool["name"] == dropped.as_str()));
     for tool in &mut tools {
         let name = tool["name"].as_str().unwrap_or_default().to_owned();

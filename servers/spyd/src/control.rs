@@ -24,6 +24,10 @@ pub(crate) struct Control {
     pub(crate) output_schema: BTreeMap<String, Value>,
     /// Other titles, by tool.
     pub(crate) title: BTreeMap<String, String>,
+    /// Other tools altogether: whole definitions.
+    pub(crate) catalogue: Option<Vec<Value>>,
+    /// What the server says about itself.
+    pub(crate) instructions: Option<String>,
     /// What tools answer with instead of their result, by tool.
     pub(crate) result: BTreeMap<String, Value>,
     /// Tools that are not listed and not callable.

@@ -320,11 +320,15 @@ impl Spy {
             Era::Legacy => match request.method.as_str() {
                 "initialize" => {
                     let asked = request.params.get("protocolVersion").and_then(Value::as_str);
-                    Ok(json!({
+                    let mut greeting = json!({
                         "protocolVersion": self.revisions.negotiate(asked.unwrap_or_default()),
                         "capabilities": offerings::capabilities(),
                         "serverInfo": server_info(control)
-                    }))
+                    });
+                    if let Some(said) = &control.instructions {
+                        greeting["instructions"] = said.as_str().into();
+                    }
+                    Ok(greeting)
                 }
                 "ping" => Ok(json!({})),
                 "tools/list" => list(request, control),

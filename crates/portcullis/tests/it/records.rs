@@ -129,7 +129,13 @@ impl Guarded {
     fn refused(&self, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments);
         assert_eq!(result["isError"], true, "{result}");
-        serde_json::from_str(&unescaped(result["content"][0]["text"].as_str().unwrap())).unwrap()
+        let document: Value =
+            serde_json::from_str(&unescaped(result["content"][0]["text"].as_str().unwrap())).unwrap();
+        // SURF-80: the same as structure, for clients that show only that.
+        let structured = &result["structuredContent"];
+        let codes = |document: &Value| (document["error"].clone(), document["details"]["code"].clone());
+        assert_eq!(codes(structured), codes(&document));
+        document
     }
 
     /// The first call of a tool also looks at the credential; after this, only what is asked for reaches the server.
@@ -279,6 +285,45 @@ fn what_cannot_be_meant_reaches_nobody() {
     let guarded = guarded("", &["--profile", "rich"]).warmed();
     for (tool, arguments, code) in [
         ("query_records", json!({"stream": "messages", "limit": 101}), "schema"),
+        ("query_records", json!({"stream": "messages", "limit": 0}), "schema"),
+        ("query_records", json!({"stream": "messages", "limit": "5"}), "schema"),
+        ("query_records", json!({"stream": "messages", "order": "up"}), "schema"),
+        ("query_records", json!({"stream": ""}), "invalid_stream"),
+        ("query_records", json!({"stream": "a/b"}), "invalid_stream"),
+        ("query_records", json!({"stream": "a\\b"}), "invalid_stream"),
+        ("query_records", json!({"stream": "a\u{7}"}), "invalid_stream"),
+        ("query_records", json!({"stream": ".."}), "invalid_stream"),
+        ("query_records", json!({"stream": "x".repeat(257)}), "invalid_stream"),
+        ("query_records", json!({"stream": "messages", "connection_id": "a/b"}), "invalid_connection"),
+        ("query_records", json!({"stream": "messages", "filter": {"f": {}}}), "invalid_filter"),
+        ("query_records", json!({"stream": "messages", "filter": {"filter[a]": 1}}), "invalid_filter"),
+        ("query_records", json!({"stream": "messages", "filter": {"a": [1]}}), "invalid_filter"),
+        ("query_records", json!({"stream": "messages", "filter": {"a": null}}), "invalid_filter"),
+        ("query_records", json!({"stream": "messages", "expand_limit": {}}), "invalid_expand"),
+        ("fetch", json!({"id": "a/b/c:d"}), "invalid_id"),
+        ("fetch", json!({"id": ":x"}), "invalid_id"),
+        ("fetch", json!({"id": "s:"}), "invalid_id"),
+        (
+            "read_record_field",
+            json!({"id": "s:r", "field_path": "x", "q": "a", "cursor": "1"}),
+            "invalid_field_window_selector",
+        ),
+        (
+            "read_record_field",
+            json!({"id": "s:r", "field_path": "x", "before_chars": 1}),
+            "invalid_field_window_selector",
+        ),
+        (
+            "read_record_field",
+            json!({"id": "s:r", "field_path": "x", "cursor": "ten"}),
+            "invalid_field_window_selector",
+        ),
+        ("create_event_subscription", json!({}), "callback_required"),
+        (
+            "create_event_subscription",
+            json!({"callback_url": "http://hooks.example.com/"}),
+            "callback_not_allowed",
+        ),
         ("query_records", json!({"stream": "messages", "filter": "a=b"}), "schema"),
         ("query_records", json!({"stream": "messages", "more": 1}), "schema"),
         ("query_records", json!({"stream": "../x"}), "invalid_stream"),
@@ -299,11 +344,8 @@ fn what_cannot_be_meant_reaches_nobody() {
     ] {
         let refused = guarded.refused(tool, arguments.clone());
         assert_eq!(refused["error"], "ARGS_INVALID", "{refused}");
-        let found = &refused["details"]["code"];
-        assert!(
-            found == code || (code == "schema" && refused["details"]["violation"] == "mcp-input-schema"),
-            "{arguments}: {refused}"
-        );
+        // SURF-80
+        assert_eq!(refused["details"]["code"], code, "{arguments}: {refused}");
     }
     assert_eq!(guarded.rs.paths(), Vec::<String>::new());
     let ambiguous = guarded.refused("fetch", json!({"id": "messages:m1"}));
@@ -705,4 +747,467 @@ fn change_events_are_received_verified_kept_and_counted_once() {
     let before = call("delete_event_subscription", json!({"subscription_id": id}));
     assert_eq!(before["structuredContent"]["data"]["deleted"], true, "{before}");
     assert_eq!(post(&format!("/records/personal/{token}")), 404);
+}
+
+/// A server made for one answer: what it was sent, request by request.
+struct Stub {
+    address: String,
+    seen: std::sync::Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl Stub {
+    /// Answers every request with what `answer` makes of its head and body.
+    fn answering(answer: impl Fn(&str) -> String + Send + 'static) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let seen = std::sync::Arc::<std::sync::Mutex<Vec<String>>>::default();
+        let noted = seen.clone();
+        // Ends with the test's process; nothing else holds the port.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let Some(request) = read_request(&stream) else { continue };
+                let reply = answer(&request);
+                noted.lock().unwrap().push(request);
+                use std::io::Write as _;
+                let _ = (&stream).write_all(reply.as_bytes());
+            }
+        });
+        Self { address, seen }
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+fn read_request(mut stream: &std::net::TcpStream) -> Option<String> {
+    use std::io::Read as _;
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).ok()?;
+    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned)
+            });
+            if body.len() >= length.map_or(0, |length| length.trim().parse::<usize>().unwrap_or(0)) {
+                return Some(text);
+            }
+        }
+        match stream.read(&mut buffer).ok()? {
+            0 => return None,
+            read => bytes.extend_from_slice(&buffer[..read]),
+        }
+    }
+}
+
+fn http_reply(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+#[test]
+fn a_token_nobody_vouches_for_is_refused_and_none_follows_a_redirect() {
+    // REC-4, REC-10, T-REC-19, T-REC-24
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let silent = Stub::answering(|_| {
+        http_reply("200 OK", r#"{"object":"schema","detail":"compact","connectors":[]}"#)
+    });
+    let file = token_file(&home, "grant.token", &json!("pdpp_secret_token_0123456789"));
+    let url = format!("http://{}", silent.address);
+    let (_, error) = home.fails(&add(&url, &file));
+    assert!(error["message"].as_str().unwrap().contains("does not say what kind of token"), "{error}");
+    let seen = silent.seen();
+    assert!(
+        !seen.is_empty() && seen.iter().all(|request| request.starts_with("GET /v1/schema?view=compact ")),
+        "{seen:?}"
+    );
+    // Only what is needed is sent along.
+    assert!(
+        seen[0].contains("authorization: Bearer pdpp_secret_token")
+            && !seen[0].to_lowercase().contains("cookie"),
+        "{}",
+        seen[0]
+    );
+    // The operator can vouch for it.
+    fs::write(
+        home.path().join("portcullis.toml"),
+        "[policy]\npreset = \"observe\"\n[records.personal]\nallow_unlabelled_token = true\n",
+    )
+    .unwrap();
+    home.json(&add(&url, &file));
+
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let elsewhere = Stub::answering(|_| http_reply("200 OK", "{}"));
+    let location = format!("http://{}/v1/schema", elsewhere.address);
+    let moved = Stub::answering(move |_| {
+        format!(
+            "HTTP/1.1 307 Moved\r\nlocation: {location}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+        )
+    });
+    let file = token_file(&home, "grant.token", &json!("pdpp_secret_token_0123456789"));
+    let (_, error) = home.fails(&add(&format!("http://{}", moved.address), &file));
+    assert!(error["message"].is_string());
+    assert_eq!((moved.seen().is_empty(), elsewhere.seen().len()), (false, 0));
+}
+
+#[test]
+fn what_is_forwarded_is_what_the_server_answers() {
+    // REC-64, T-REC-7
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let asked = json!({"stream": "messages", "limit": 2, "connection_id": "cin_gmail_work", "expand": ["attachments"], "expand_limit": {"attachments": 1}});
+    let shown = guarded.good("query_records", asked)["structuredContent"]["data"].clone();
+    let path = "/v1/streams/messages/records?limit=2&expand=attachments&expand_limit%5Battachments%5D=1&connection_id=cin_gmail_work";
+    let bearer = format!("Bearer {}", guarded.rs.tokens["client"].as_str().unwrap());
+    let own = exchange(
+        guarded.rs.rs.strip_prefix("http://").unwrap(),
+        "GET",
+        path,
+        &[("Authorization", &bearer)],
+        "",
+    )
+    .unwrap()
+    .json();
+    assert_eq!(shown, own);
+    let single =
+        guarded.good("fetch", json!({"id": "cin_gmail_work/messages:m0", "expand": ["message_bodies"]}));
+    assert!(single["structuredContent"]["metadata"]["expanded"]["message_bodies"].is_object(), "{single}");
+}
+
+#[test]
+fn long_texts_are_read_on_to_their_end_and_windows_are_as_asked() {
+    // REC-40, REC-41, T-REC-16, T-REC-17, T-REC-18
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let whole: String = (0..10_000).map(|n| format!("é{n:03}", n = n % 1_000)).collect();
+    let line = json!({"connection_id": "cin_gmail_work", "stream": "message_bodies", "data": {"id": "long", "message_id": "m0", "body_text": whole, "body_source": "text/plain"}});
+    guarded.rs.turn("POST", "/ingest", &line);
+    let fetched = guarded.good("fetch", json!({"id": "cin_gmail_work/message_bodies:long"}));
+    let structured = &fetched["structuredContent"];
+    assert_eq!(structured["metadata"]["text_chars"], 40_000, "{}", structured["metadata"]);
+    assert!(fetched["content"][0]["text"].as_str().unwrap().len() <= 2_048);
+    let mut read = structured["text"].as_str().unwrap().to_owned();
+    let next = &structured["metadata"]["next"];
+    assert_eq!(next["tool"], "read_record_field");
+    let mut arguments = next["args"].clone();
+    loop {
+        let window =
+            guarded.good("read_record_field", arguments.clone())["structuredContent"]["window"].clone();
+        read.push_str(window["text"].as_str().unwrap());
+        let Some(cursor) = window["next_cursor"].as_str() else { break };
+        arguments =
+            json!({"id": "cin_gmail_work/message_bodies:long", "field_path": "body_text", "cursor": cursor});
+    }
+    assert_eq!(read, whole);
+    // By search, and beyond the end.
+    let field = |more: Value| {
+        let mut asked = json!({"id": "cin_gmail_work/message_bodies:b1", "field_path": "body_text"});
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        asked
+    };
+    let hit = guarded
+        .good("read_record_field", field(json!({"q": "overdue", "before_chars": 4, "after_chars": 8})));
+    let window = &hit["structuredContent"]["window"];
+    assert!(
+        window["text"].as_str().unwrap().contains("overdue") && window["match_start_chars"].is_u64(),
+        "{window}"
+    );
+    let past = guarded.good("read_record_field", field(json!({"offset_chars": 99_999})));
+    assert_eq!(past["structuredContent"]["window"]["text"], "", "{past}");
+    // Seventy rows of bodies, and with fewer fields.
+    let wide = guarded.good("query_records", json!({"stream": "message_bodies", "limit": 100}));
+    let narrow = guarded
+        .good("query_records", json!({"stream": "message_bodies", "limit": 100, "fields": ["message_id"]}));
+    let size = |result: &Value| result["structuredContent"].to_string().len();
+    assert!(size(&narrow) * 4 < size(&wide), "{} {}", size(&narrow), size(&wide));
+    assert!(wide["content"][0]["text"].as_str().unwrap().len() <= 1_792);
+    let report = guarded.home.json(&["results", "report"]);
+    let row = report["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["tool"] == "personal/query_records")
+        .unwrap()
+        .clone();
+    assert_eq!(row["structured"]["max"].as_u64().unwrap() as usize, size(&wide), "{row}");
+    // Hybrid search does not page; whose answer that is can be seen.
+    let hybrid = guarded.refused("search", json!({"q": "invoice", "mode": "hybrid", "cursor": "x"}));
+    assert!(hybrid["details"]["upstream"]["code"].is_string(), "{hybrid}");
+    for mode in ["lexical", "semantic", "hybrid"] {
+        let hits = guarded.good(
+            "search",
+            json!({"q": "overdue invoice", "mode": mode, "limit": 3, "streams": ["messages"]}),
+        );
+        assert!(!hits["structuredContent"]["results"].as_array().unwrap().is_empty(), "{mode}");
+    }
+    let groups =
+        guarded.good("aggregate", json!({"stream": "messages", "metric": "count", "group_by": "is_seen"}));
+    assert_eq!(
+        text(&groups).lines().next().unwrap(),
+        "count(messages) by is_seen: 2 group(s)",
+        "{}",
+        text(&groups)
+    );
+    guarded.home.verify();
+}
+
+#[test]
+fn arguments_nobody_can_use_are_not_listed_until_somebody_can() {
+    // SURF-96, T-SURF-31, T-REC-13
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let rs = Rs::start(&home, &["--profile", "v01"]);
+    let file = token_file(&home, "grant.token", &rs.tokens["client"]);
+    home.json(&add(&rs.rs, &file));
+    let config = r#"
+[policy]
+preset = "observe"
+[[gate]]
+id = "personal-expand"
+tools = ["personal/query_records"]
+args = ["/expand", "/expand_limit"]
+subject = { stream = "/stream", connection_id = "/connection_id?" }
+source = { kind = "tool", tool = "schema", args = { stream = "{stream}", connection_id = "{connection_id?}" } }
+rows = ["/data/connectors/*/streams/*"]
+key = ["name"]
+equals = "{stream}"
+require = "/expand_capabilities"
+prune = true
+prune_seconds = 1
+error = { code = "invalid_expand", param = "expand", message = "'{stream}' has nothing to expand" }
+"#;
+    fs::write(home.path().join("portcullis.toml"), config).unwrap();
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    // Policy lets the source run unattended once somebody granted it.
+    agent.call("personal__schema", json!({}));
+    let expands = || {
+        let listed = agent.result("tools/list", json!({}));
+        let query = listed["tools"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|tool| tool["name"] == "personal__query_records")
+            .unwrap()
+            .clone();
+        query["inputSchema"]["properties"]["expand"].is_object()
+    };
+    eventually("what no stream supports to go", || (!expands()).then_some(()));
+    let mut news = agent.send("GET", "/mcp", "", &[]);
+    // Sent all the same, it meets the gate.
+    let refused =
+        agent.call("personal__query_records", json!({"stream": "messages", "expand": ["attachments"]}));
+    assert_eq!(refused["result"]["structuredContent"]["details"]["gate"], "personal-expand", "{refused}");
+    rs.turn("PUT", "/profile", &json!({"profile": "rich"}));
+    let told = news.next().unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    assert!(expands(), "now some can");
+    let page = agent.call("personal__query_records", json!({"stream": "messages", "limit": 1, "connection_id": "cin_gmail_work", "expand": ["attachments"]}));
+    assert!(page["result"]["structuredContent"]["data"]["data"].is_array(), "{page}");
+}
+
+#[test]
+fn names_are_the_same_for_every_client_and_bare_where_the_operator_wants_it() {
+    // REC-3, REC-20, REC-41, T-REC-3
+    for (config, prefix, count) in [
+        ("[surface]\nprofile = \"codex\"\n", "personal__", 13),
+        ("[surface]\nprofile = \"claude-code\"\nmode = \"enforce\"\n", "personal__", 13),
+        ("[surface]\nprofile = \"chatgpt\"\n[records.personal]\nbare_names = true\n", "", 13),
+        ("[records.personal]\nbare_names = true\nevents = \"off\"\n", "", 7),
+    ] {
+        let guarded = guarded(config, &["--profile", "rich"]);
+        let listed = guarded.agent.result("tools/list", json!({}));
+        let names: Vec<&str> =
+            listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let wanted: Vec<Value> =
+            serde_json::from_str(include_str!("../../../gateway/corpus/records/tools.json")).unwrap();
+        let wanted: Vec<String> = wanted
+            .iter()
+            .take(count)
+            .map(|tool| format!("{prefix}{}", tool["name"].as_str().unwrap()))
+            .collect();
+        assert_eq!(names, wanted, "{config}");
+        if !config.contains("chatgpt") {
+            continue;
+        }
+        // Some clients look for exactly these two, and read documents.
+        let hits = guarded.agent.call("search", json!({"q": "invoice", "streams": ["messages"], "limit": 2}));
+        let text: Value =
+            serde_json::from_str(hits["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        let id = text["results"][0]["id"].as_str().unwrap();
+        let record = guarded.agent.call("fetch", json!({"id": id}));
+        let text: Value =
+            serde_json::from_str(record["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(
+            (text["id"].as_str(), text["metadata"]["stream"].as_str()),
+            (Some(id), Some("messages")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_grant_that_is_gone_is_an_alarm_and_its_tools_stay() {
+    // REC-75, T-REC-20
+    let guarded = guarded("", &["--profile", "rich"]).warmed();
+    let count = json!({"stream": "messages", "metric": "count"});
+    // Another connection than the grant's.
+    let narrow = guarded.rs.tokens["narrow"].as_str().unwrap().to_owned();
+    let file = guarded.home.beside("grant.token");
+    let client = fs::read_to_string(&file).unwrap();
+    fs::write(&file, narrow).unwrap();
+    let outside =
+        guarded.refused("query_records", json!({"stream": "messages", "connection_id": "cin_gmail_work"}));
+    assert_eq!(
+        (&outside["error"], outside["details"]["code"].as_str().unwrap().starts_with("context.")),
+        (&json!("AUTH_FAILED"), true),
+        "{outside}"
+    );
+    fs::write(&file, &client).unwrap();
+    guarded.rs.turn("POST", "/grants/grt_0000000000000001/revoke", &json!({}));
+    assert_eq!(guarded.refused("aggregate", count.clone())["error"], "PERMISSION_DENIED");
+    let alarmed = || {
+        let output = guarded.home.command().args(["--output", "json", "doctor"]).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["findings"].to_string().contains("grant_revoked")
+    };
+    eventually("the alarm", || alarmed().then_some(()));
+    assert_eq!(guarded.agent.result("tools/list", json!({}))["tools"].as_array().unwrap().len(), 13);
+    // Another grant, and it is over.
+    fs::write(&file, guarded.rs.tokens["narrow"].as_str().unwrap()).unwrap();
+    guarded.good("aggregate", count);
+    eventually("the alarm to end", || (!alarmed()).then_some(()));
+}
+
+#[test]
+fn deliveries_are_retried_and_a_replayed_or_forged_one_changes_nothing() {
+    // REC-71, REC-72, REC-73, T-REC-21, T-REC-22, T-REC-23
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let gateway = format!("127.0.0.1:{port}");
+    // Between the server and the gateway: writes deliveries down, and can lose one.
+    let (to, lose) = (gateway.clone(), std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let losing = lose.clone();
+    let relay = Stub::answering(move |request| {
+        if losing.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            return http_reply("500 Down", "{}");
+        }
+        send_raw(&to, request)
+    });
+    let home = Home::new(&format!(
+        "[policy]\npreset = \"observe\"\n[gateway]\nlisten = \"{gateway}\"\n[records.personal]\nevents = \"gateway\"\npublic_url = \"http://{}\"\n",
+        relay.address
+    ));
+    let rs = Rs::start(&home, &["--profile", "rich"]);
+    rs.turn("PUT", "/clock", &json!({"now": null}));
+    let file = token_file(&home, "grant.token", &rs.tokens["client"]);
+    home.json(&add(&rs.rs, &file));
+    let daemon = home.serve_as("", &["--listen", &gateway]);
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let call =
+        |tool: &str, arguments: Value| agent.call(&format!("personal__{tool}"), arguments)["result"].clone();
+    let made = call("create_event_subscription", json!({"streams": ["labels"]}));
+    let id = made["structuredContent"]["data"]["subscription_id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{made}"))
+        .to_owned();
+    let state = || {
+        call("get_event_subscription", json!({"subscription_id": id}))["structuredContent"]["data"].clone()
+    };
+    eventually("the challenge to be echoed", || (state()["status"] == "active").then_some(()));
+    // A delivery that is lost comes again.
+    lose.store(true, std::sync::atomic::Ordering::SeqCst);
+    call("send_test_event", json!({"subscription_id": id}));
+    eventually("the loss", || (!lose.load(std::sync::atomic::Ordering::SeqCst)).then_some(()));
+    assert_eq!(state()["received"]["count"], 0);
+    rs.turn("POST", "/deliver", &json!({}));
+    eventually("the second attempt", || (state()["received"]["count"] == 1).then_some(()));
+    let deliveries: Vec<String> =
+        relay.seen().into_iter().filter(|request| request.contains("pdpp.subscription.test")).collect();
+    assert!(deliveries.len() >= 2, "{deliveries:?}");
+    let delivery = deliveries.last().unwrap();
+    let status = |request: &str| send_raw(&gateway, request).split(' ').nth(1).unwrap().to_owned();
+    // The very same once more: taken, and counted once.
+    assert_eq!(status(delivery), "200");
+    let (head, body) = delivery.split_once("\r\n\r\n").unwrap();
+    let altered = |from: &str, to: &str| format!("{head}\r\n\r\n{}", body.replace(from, to));
+    assert_eq!(status(&altered("subscription.test", "subscription.tesT")), "401");
+    // Another time, id or signature is not what was signed.
+    for name in ["webhook-timestamp: ", "webhook-id: "] {
+        let line = head.lines().find(|line| line.starts_with(name)).unwrap();
+        let other = head.replace(line, &format!("{name}1700000000"));
+        assert_eq!(status(&format!("{other}\r\n\r\n{body}")), "401", "{name}");
+    }
+    let signature = head.lines().find_map(|line| line.strip_prefix("webhook-signature: ")).unwrap();
+    let two = head.replace(signature, &format!("v1,AAAA {signature}"));
+    assert_eq!(status(&format!("{two}\r\n\r\n{body}")), "200");
+    let huge = format!(
+        "{}\r\n\r\n{}",
+        head.replace(&format!("content-length: {}", body.len()), "content-length: 1048576"),
+        "x".repeat(1 << 20)
+    );
+    assert_eq!(status(&huge), "413");
+    assert_eq!(state()["received"]["count"], 1);
+    assert_eq!(home.events("records.event_received").len(), 1);
+    // Who has another grant finds nothing, and a revoked one is told of.
+    fs::write(&file, rs.tokens["narrow"].as_str().unwrap()).unwrap();
+    let foreign = call("get_event_subscription", json!({"subscription_id": id}));
+    assert_eq!(foreign["structuredContent"]["details"]["http_status"], 404, "{foreign}");
+    // Nothing that is secret is anywhere but where it belongs.
+    let hooks = home.path().join("records/hooks");
+    let hook: Value = serde_json::from_slice(
+        &fs::read(fs::read_dir(&hooks).unwrap().next().unwrap().unwrap().path()).unwrap(),
+    )
+    .unwrap();
+    let secrets: Vec<String> = ["client", "narrow", "owner"]
+        .iter()
+        .map(|name| rs.tokens[*name].as_str().unwrap().to_owned())
+        .chain([hook["secret"].as_str().unwrap().to_owned()])
+        .collect();
+    daemon.stop();
+    let mut places = vec![home.path()];
+    while let Some(place) = places.pop() {
+        for entry in fs::read_dir(place).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                places.push(path);
+            } else if !path.starts_with(&hooks) {
+                let bytes = fs::read(&path).unwrap_or_default();
+                for secret in &secrets {
+                    let found = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+                    assert!(!found, "{} holds a secret", path.display());
+                }
+            }
+        }
+    }
+}
+
+/// Sends a request as it was written down; the whole reply.
+fn send_raw(address: &str, request: &str) -> String {
+    use std::io::{Read as _, Write as _};
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    // What is refused early may not be read to its end.
+    let _ = stream.write_all(request.as_bytes());
+    let mut reply = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(read) = stream.read(&mut buffer) {
+        if read == 0 {
+            break;
+        }
+        reply.extend_from_slice(&buffer[..read]);
+        let text = String::from_utf8_lossy(&reply);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length: ").map(str::to_owned)
+            });
+            if length.is_some_and(|length| body.len() >= length.trim().parse::<usize>().unwrap_or(0)) {
+                break;
+            }
+        }
+    }
+    let text = String::from_utf8_lossy(&reply).into_owned();
+    // Whoever passes it on closes after it.
+    text.replacen("\r\n", "\r\nconnection: close\r\n", 1)
 }
