@@ -1008,46 +1008,6 @@ error = { code = "invalid_expand", param = "expand", message = "'{stream}' has n
 }
 
 #[test]
-fn names_are_the_same_for_every_client_and_bare_where_the_operator_wants_it() {
-    // REC-3, REC-20, REC-41, T-REC-3
-    for (config, prefix, count) in [
-        ("[surface]\nprofile = \"codex\"\n", "personal__", 13),
-        ("[surface]\nprofile = \"claude-code\"\nmode = \"enforce\"\n", "personal__", 13),
-        ("[surface]\nprofile = \"chatgpt\"\n[records.personal]\nbare_names = true\n", "", 13),
-        ("[records.personal]\nbare_names = true\nevents = \"off\"\n", "", 7),
-    ] {
-        let guarded = guarded(config, &["--profile", "rich"]);
-        let listed = guarded.agent.result("tools/list", json!({}));
-        let names: Vec<&str> =
-            listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-        let wanted: Vec<Value> =
-            serde_json::from_str(include_str!("../../../gateway/corpus/records/tools.json")).unwrap();
-        let wanted: Vec<String> = wanted
-            .iter()
-            .take(count)
-            .map(|tool| format!("{prefix}{}", tool["name"].as_str().unwrap()))
-            .collect();
-        assert_eq!(names, wanted, "{config}");
-        if !config.contains("chatgpt") {
-            continue;
-        }
-        // Some clients look for exactly these two, and read documents.
-        let hits = guarded.agent.call("search", json!({"q": "invoice", "streams": ["messages"], "limit": 2}));
-        let text: Value =
-            serde_json::from_str(hits["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
-        let id = text["results"][0]["id"].as_str().unwrap();
-        let record = guarded.agent.call("fetch", json!({"id": id}));
-        let text: Value =
-            serde_json::from_str(record["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
-        assert_eq!(
-            (text["id"].as_str(), text["metadata"]["stream"].as_str()),
-            (Some(id), Some("messages")),
-            "{text}"
-        );
-    }
-}
-
-#[test]
 fn a_grant_that_is_gone_is_an_alarm_and_its_tools_stay() {
     // REC-75, T-REC-20
     let guarded = guarded("", &["--profile", "rich"]).warmed();

@@ -425,51 +425,6 @@ impl Spy {
         fs::write(&self.control, switches.to_string()).unwrap();
     }
 
-    /// Registers it with other tools altogether, all of which are declared to read and nothing else.
-    pub(crate) fn offers(&self, home: &Home, tools: &[Value], switches: &Value) -> Value {
-        let mut switches = switches.clone();
-        switches["catalogue"] = json!(tools);
-        self.control(&switches);
-        self.register_as(home, &self.declaration_of(tools))
-    }
-
-    /// A declaration of such tools.
-    pub(crate) fn declaration_of(&self, tools: &[Value]) -> String {
-        let clause = |(at, tool): (usize, &Value)| {
-            let output = match tool.get("outputSchema") {
-                Some(schema) => json!({"schema": schema}),
-                None => json!({"type": "text"}),
-            };
-            // Somebody must use the folder that the spy writes its log to.
-            let last = at + 1 == tools.len();
-            let (effects, scopes) =
-                if last { (json!(["write"]), json!(["ws"])) } else { (json!([]), json!([])) };
-            json!({
-                "name": tool["name"], "version": "1", "description": tool["description"], "side_effects": effects,
-                "scopes": scopes, "unbound": last, "credentials": [], "parameters": tool["inputSchema"], "output": output,
-                "idempotency": "idempotent", "failure_modes": [], "limits": {"timeout": "30s", "max_response_bytes": 2_097_152},
-            })
-        };
-        let revisions = match &self.revision {
-            Some(revision) => json!([revision]),
-            None => json!(["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]),
-        };
-        let declaration = json!({
-            "apiVersion": "portcullis/v1", "kind": "CapabilityDeclaration",
-            "server": {"identity": self.name, "version": "1.0.0", "protocol_versions": revisions, "surface": "static"},
-            "scopes": {"ws": {"kind": "fs", "path": self.workspace, "access": "rw"}}, "tools": tools.iter().enumerate().map(clause).collect::<Vec<_>>(),
-        });
-        declaration.to_string()
-    }
-
-    /// What its tools answer from now on; everything else stays as it was told.
-    pub(crate) fn answers(&self, results: &Value) {
-        let told = fs::read(&self.control).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let mut switches: Value = told.unwrap_or_else(|| json!({}));
-        switches["result"] = results.clone();
-        self.control(&switches);
-    }
-
     /// Every frame of a method that reached the spy, as it was received.
     pub(crate) fn frames(&self, method: &str) -> Vec<String> {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
