@@ -128,7 +128,7 @@ impl SurfaceSection {
         let of = |(tools, options): (&String, &ResultOptions)| {
             let field = format!("surface.results.\"{tools}\"");
             let bad = |message: &str| Failure::field(&field, format!("{field}: {message}"));
-            let glob = Glob::parse(tools).map_err(|problem| bad(problem))?;
+            let glob = Glob::parse(tools).map_err(&bad)?;
             let small =
                 |bytes: Option<usize>| bytes.is_some_and(|bytes| !(256..=(16 << 20)).contains(&bytes));
             if small(options.content_bytes) || small(options.structured_bytes) {
