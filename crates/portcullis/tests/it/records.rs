@@ -288,7 +288,7 @@ fn what_cannot_be_meant_reaches_nobody() {
         ("query_records", json!({"stream": "messages", "limit": 0}), "schema"),
         ("query_records", json!({"stream": "messages", "limit": "5"}), "schema"),
         ("query_records", json!({"stream": "messages", "order": "up"}), "schema"),
-        ("query_records", json!({"stream": ""}), "invalid_stream"),
+        ("query_records", json!({"stream": ""}), "schema"),
         ("query_records", json!({"stream": "a/b"}), "invalid_stream"),
         ("query_records", json!({"stream": "a\\b"}), "invalid_stream"),
         ("query_records", json!({"stream": "a\u{7}"}), "invalid_stream"),
@@ -297,8 +297,8 @@ fn what_cannot_be_meant_reaches_nobody() {
         ("query_records", json!({"stream": "messages", "connection_id": "a/b"}), "invalid_connection"),
         ("query_records", json!({"stream": "messages", "filter": {"f": {}}}), "invalid_filter"),
         ("query_records", json!({"stream": "messages", "filter": {"filter[a]": 1}}), "invalid_filter"),
-        ("query_records", json!({"stream": "messages", "filter": {"a": [1]}}), "invalid_filter"),
-        ("query_records", json!({"stream": "messages", "filter": {"a": null}}), "invalid_filter"),
+        ("query_records", json!({"stream": "messages", "filter": {"a": [1]}}), "schema"),
+        ("query_records", json!({"stream": "messages", "filter": {"a": null}}), "schema"),
         ("query_records", json!({"stream": "messages", "expand_limit": {}}), "invalid_expand"),
         ("fetch", json!({"id": "a/b/c:d"}), "invalid_id"),
         ("fetch", json!({"id": ":x"}), "invalid_id"),
@@ -858,7 +858,9 @@ fn what_is_forwarded_is_what_the_server_answers() {
     // REC-64, T-REC-7
     let guarded = guarded("", &["--profile", "rich"]).warmed();
     let asked = json!({"stream": "messages", "limit": 2, "connection_id": "cin_gmail_work", "expand": ["attachments"], "expand_limit": {"attachments": 1}});
-    let shown = guarded.good("query_records", asked)["structuredContent"]["data"].clone();
+    let shown = guarded.good("query_records", asked)["structuredContent"]["data"].to_string();
+    // Its links are texts, and texts are escaped.
+    let shown: Value = serde_json::from_str(&shown.replace("&amp;", "&")).unwrap();
     let path = "/v1/streams/messages/records?limit=2&expand=attachments&expand_limit%5Battachments%5D=1&connection_id=cin_gmail_work";
     let bearer = format!("Bearer {}", guarded.rs.tokens["client"].as_str().unwrap());
     let own = exchange(
