@@ -164,8 +164,12 @@ fn what_is_decided_at_one_replica_counts_at_the_other_and_once_is_once() {
     let intent = &second.events("execution.intent")[0];
     assert_eq!(intent["refs"], json!([cause]), "{intent}");
     assert!(first.events("execution.intent").is_empty());
-    // It is used up, here and there.
+    // It is used up, here and there: before that is known there nothing is called with it, and then another is asked for.
+    let early = a.call("spy__echo", &arguments).unwrap();
+    assert!(early["error"].is_object() && early.get("result").is_none(), "{early}");
+    eventually("its use to be known", || (state_of(&first, &id) != "approved").then_some(()));
     let again = a.call("spy__echo", &arguments).unwrap();
+    assert_eq!(again["error"]["data"]["error"], "AUTH_REQUIRED", "{again}");
     assert_ne!(again["error"]["data"]["details"]["approval_id"], json!(id), "{again}");
     assert_eq!(spy.calls(), 1);
 
