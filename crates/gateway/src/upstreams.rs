@@ -111,15 +111,31 @@ impl Upstream {
     }
 
     /// Looks again at a live connection, because the server says that it changed or because time has passed.
-    /// A server that is not connected is looked at when it is.
+    /// A server that is not connected is looked at when it is, unless something of it waits to be what was accepted: then
+    /// perhaps nothing is left whose call would connect to it.
     pub async fn recheck(&self, entry: &ServerEntry) -> Result<(), NotUsable> {
-        let Some(live) = self.verified.load_full().filter(|live| live.is_alive()) else { return Ok(()) };
+        let waits = entry.record.surface == Surface::Dynamic && self.drifted.load().is_some();
+        let Some(live) = self.verified.load_full().filter(|live| live.is_alive()) else {
+            return if waits && entry.is_active() { self.ready(entry).await.map(drop) } else { Ok(()) };
+        };
         self.check(entry, surface(&live.snapshot().await?)?)
     }
 
     /// What the server listed when it was last found to be something else than accepted.
     pub fn drifted(&self) -> Option<Arc<LiveSurface>> {
         self.drifted.load_full()
+    }
+
+    /// What it listed before the gateway was started, as far as that was something else than accepted.
+    pub(crate) fn was(&self, entry: &ServerEntry, live: LiveSurface) {
+        let difference = entry.declaration.drift(&live);
+        if difference.is_empty() {
+            return;
+        }
+        if entry.record.surface == Surface::Dynamic {
+            take_stock(entry, &difference);
+        }
+        self.drifted.store(Some(Arc::new(live)));
     }
 
     /// Whether its instructions were others when it was last looked at.

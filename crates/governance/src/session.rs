@@ -20,7 +20,7 @@ use crate::declaration::SideEffect;
 use crate::request::CanonicalRequest;
 
 pub use checkpoint::{Checkpoint, CheckpointRules, Passage, Trigger};
-pub use roll::{Gone, Listed, Roll, is_idle};
+pub use roll::{Gone, Roll, is_idle};
 
 /// Where in its life a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -53,6 +53,7 @@ impl SessionState {
 pub struct Session {
     id: SessionId,
     principal: Principal,
+    client: String,
     opened_at: Timestamp,
     used_at: AtomicU64,
     steps: AtomicU64,
@@ -81,9 +82,28 @@ const EXPIRED: u8 = 2;
 impl Session {
     /// Opens a session for `principal`.
     pub fn open(principal: Principal, now: Timestamp) -> Self {
+        Self::with_id(SessionId::new(now), principal, now)
+    }
+
+    /// The same, for what a client calls itself.
+    pub fn of_client(self, client: impl Into<String>) -> Self {
+        Self { client: client.into(), ..self }
+    }
+
+    /// A session that was stopped before a restart, and still is. What it did before is forgotten, so that nothing counts
+    /// as having been looked at.
+    pub fn stopped(checkpoint: Checkpoint, now: Timestamp) -> Self {
+        let session = Self::with_id(checkpoint.session_id, checkpoint.principal.clone(), now);
+        let session = session.of_client(checkpoint.client.clone());
+        session.open_checkpoint(checkpoint);
+        session
+    }
+
+    fn with_id(id: SessionId, principal: Principal, now: Timestamp) -> Self {
         Self {
-            id: SessionId::new(now),
+            id,
             principal,
+            client: String::new(),
             opened_at: now,
             used_at: AtomicU64::new(now.as_millis()),
             steps: AtomicU64::new(0),
@@ -102,6 +122,11 @@ impl Session {
     /// Whose it is.
     pub fn principal(&self) -> &Principal {
         &self.principal
+    }
+
+    /// What its client calls itself; not trusted.
+    pub fn client(&self) -> &str {
+        &self.client
     }
 
     /// Since when.

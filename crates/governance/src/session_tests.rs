@@ -107,8 +107,8 @@ fn sessions_expire_end_and_are_struck_out() {
     // GOV-1202
     let roll = Roll::default();
     let (web, stdio) = (Arc::new(session("web")), Arc::new(session("stdio")));
-    roll.enter(&web, "one", false);
-    roll.enter(&stdio, "two", true);
+    roll.enter(&web, false);
+    roll.enter(&stdio, true);
     assert_eq!(roll.list().len(), 2);
     let before = START.after(IDLE - std::time::Duration::from_secs(1));
     assert!(roll.sweep(before).expired.is_empty());
@@ -124,4 +124,36 @@ fn sessions_expire_end_and_are_struck_out() {
     let gone = roll.sweep(START);
     assert_eq!(gone.left.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [id]);
     assert!(roll.list().is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_comes_back_is_as_stopped_as_it_was() {
+    // GOV-1203, GOV-1202
+    let gate = Gate::open();
+    let rules = only(|rules| rules.class_escalation = true);
+    let (read, write) = (call(&gate, "read_file", "a"), call(&gate, "write_file", "a"));
+    let Passage::Opened(opened) = approach(&gate, &write, &rules) else { panic!("writing is new") };
+    let recorded = serde_json::to_value(&opened).unwrap();
+    let restored: Checkpoint = serde_json::from_value(recorded).unwrap();
+    assert_eq!(restored, *opened, "nothing of it is forgotten");
+
+    let session = Arc::new(Session::stopped(restored, START));
+    assert_eq!((session.id(), session.state()), (gate.session.id(), SessionState::Suspended));
+    let pass = |request| session.approach(request, &rules, ProposalId::new(START), START);
+    assert!(matches!(pass(&read), Passage::Stopped(_)));
+    assert!(matches!(pass(&write), Passage::Awaits), "an equal call is the one whose approval is waited for");
+
+    let roll = Roll::default();
+    let (principal, client) = (session.principal().clone(), session.client().to_owned());
+    roll.enter(&session, true);
+    let id = session.id();
+    drop(session);
+    assert!(roll.sweep(START).left.is_empty(), "it does not get rid of the checkpoint by leaving");
+    let found = roll.stopped(&principal, &client).unwrap();
+    assert_eq!(found.id(), id);
+    assert!(roll.stopped(&principal, "somebody else").is_none());
+    found.resolve_checkpoint();
+    assert!(roll.stopped(&principal, &client).is_none());
+    drop(found);
+    assert_eq!(roll.sweep(START).left.len(), 1, "what nothing stops is over when its client has left");
 }

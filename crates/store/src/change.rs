@@ -29,6 +29,7 @@ pub fn is_state_event(name: &str) -> bool {
             | "server.halted"
             | "server.resumed"
             | "server.removed"
+            | "server.surface_changed"
             | "declaration.accepted"
             | "declaration.superseded"
             | "declaration.withdrawn"
@@ -45,6 +46,10 @@ pub fn is_state_event(name: &str) -> bool {
             | "operator.enrolled"
             | "operator.removed"
             | "admin.state_changed"
+            | "checkpoint.opened"
+            | "checkpoint.resolved"
+            | "session.ended"
+            | "session.expired"
     )
 }
 
@@ -53,8 +58,16 @@ pub fn is_state_event(name: &str) -> bool {
 pub(crate) enum Change<'a> {
     /// A server is there, as this record says.
     Server { identity: &'a str, epoch: &'a str, state: &'a str, halt: Option<&'a str>, record: &'a Value },
-    /// A server goes over to another state.
-    ServerState { identity: &'a str, state: &'static str, halt: Option<&'a str>, fault: Option<&'a str> },
+    /// A server goes over to another state; halted for what it has become, it listed this.
+    ServerState {
+        identity: &'a str,
+        state: &'static str,
+        halt: Option<&'a str>,
+        fault: Option<&'a str>,
+        probe: Option<&'a [u8]>,
+    },
+    /// A server lists this instead of what was accepted; `None`: it is what was accepted.
+    Surface { server: &'a str, probe: Option<&'a [u8]> },
     /// A declaration is accepted; the one accepted before is superseded.
     Accepted { server: &'a str, version: &'a str, epoch: &'a str, document: &'a [u8], probe: &'a [u8] },
     /// A declaration is no longer accepted.
@@ -79,6 +92,10 @@ pub(crate) enum Change<'a> {
     NoOperator { name: &'a str },
     /// Something operators set is this document now; `None`: it is gone.
     Kept { kind: &'a str, id: &'a str, version: u64, document: Option<&'a Value> },
+    /// This stops a session.
+    Stopped { session: &'a str, checkpoint: &'a Value },
+    /// Nothing stops a session any more, or it is over.
+    GoesOn { session: &'a str },
 }
 
 /// An operator's decision, and what the approval is after it.
@@ -112,13 +129,18 @@ impl<'a> Change<'a> {
                 state: "halted",
                 halt: Some(event.data["reason"].as_str().unwrap_or_default()),
                 fault: event.data["fault"].as_str(),
+                probe: event.optional_document("probe"),
             },
             "server.resumed" | "server.removed" => Change::ServerState {
                 identity: event.text("server")?,
                 state: if applied.event == "server.resumed" { "active" } else { "removed" },
                 halt: None,
                 fault: None,
+                probe: None,
             },
+            "server.surface_changed" => {
+                Change::Surface { server: event.text("server")?, probe: event.optional_document("probe") }
+            }
             "declaration.accepted" => Change::Accepted {
                 server: event.text("server")?,
                 version: event.text("version")?,
@@ -178,6 +200,18 @@ impl<'a> Change<'a> {
                 version: event.data["version"].as_u64().unwrap_or(1),
                 document: Some(&event.data["document"]).filter(|document| !document.is_null()),
             },
+            // Another policy stops sessions for no time at all, and leaves alone what else stops them.
+            "checkpoint.opened" if event.data["checkpoint"]["trigger"] == "policy_activation" => {
+                return Ok(None);
+            }
+            "checkpoint.resolved" if event.data["how"] == "automatic" => return Ok(None),
+            "checkpoint.opened" => {
+                let checkpoint = event.object("checkpoint")?;
+                Change::Stopped { session: event.text_of(checkpoint, "session_id")?, checkpoint }
+            }
+            "checkpoint.resolved" | "session.ended" | "session.expired" => {
+                Change::GoesOn { session: event.text_of(applied.record, "session")? }
+            }
             _ => return Ok(None),
         };
         Ok(Some(change))
@@ -203,10 +237,13 @@ impl<'a> EventData<'a> {
         if value.is_object() { Ok(value) } else { Err(self.problem(format!("{member} is not an object"))) }
     }
 
-    fn document(&self, role: &str) -> Result<&'a [u8], StoreError> {
+    fn optional_document(&self, role: &str) -> Option<&'a [u8]> {
         let found = self.applied.documents.iter().find(|(found, _)| found == role);
-        found
-            .map(|(_, bytes)| bytes.as_slice())
+        found.map(|(_, bytes)| bytes.as_slice())
+    }
+
+    fn document(&self, role: &str) -> Result<&'a [u8], StoreError> {
+        self.optional_document(role)
             .ok_or_else(|| self.problem(format!("it comes without its {role} document")))
     }
 
@@ -256,6 +293,11 @@ mod tests {
             "operator.enrolled",
             "operator.removed",
             "admin.state_changed",
+            "server.surface_changed",
+            "checkpoint.opened",
+            "checkpoint.resolved",
+            "session.ended",
+            "session.expired",
         ];
         for name in names {
             assert!(is_state_event(name), "{name}");
@@ -277,6 +319,11 @@ mod tests {
             assert!(is_state_event(name));
             assert_eq!(change_of(name, &json!({"data": {"kind": "header"}}), Vec::new()).unwrap(), None);
             assert!(change_of(name, &json!({"data": {"kind": "agent_key"}}), Vec::new()).is_err());
+        }
+        // Another policy stops nobody for longer than it takes to say so.
+        let passing = json!({"data": {"checkpoint": {"trigger": "policy_activation"}, "how": "automatic"}});
+        for name in ["checkpoint.opened", "checkpoint.resolved"] {
+            assert_eq!(change_of(name, &passing, Vec::new()).unwrap(), None);
         }
         // An intent without an approval uses none.
         assert_eq!(

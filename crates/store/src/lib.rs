@@ -33,6 +33,9 @@ mod store;
 pub use change::{Applied, is_state_event};
 pub use error::StoreError;
 pub use index::{Entry, Found, Index, Indexed, Rebuilding, Wanted};
-pub use rows::{AdminStateRow, AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow};
+pub use rows::{
+    AdminStateRow, AgentKeyRow, ApprovalRow, CheckpointRow, DeclarationRow, OperatorRow, PolicyRow,
+    ServerRow, SurfaceRow,
+};
 pub use shared::{Cause, Presence, Shared, SharedChange, SharedError};
 pub use store::Store;

@@ -68,7 +68,9 @@ async fn write(
     seq: u64,
 ) -> Result<(), StoreError> {
     let query = match change {
-        Change::Server { identity, epoch, state, halt, record } => sqlx::query(
+        Change::Server { identity, epoch, state, halt, record } => {
+            write_surface(transaction, identity, None, seq).await?;
+            sqlx::query(
             "INSERT INTO server (identity, epoch, state, halt, fault, record, seq) VALUES (?, ?, ?, ?, NULL, ?, ?)
              ON CONFLICT DO UPDATE SET epoch = excluded.epoch, state = excluded.state, halt = excluded.halt,
                 fault = NULL, record = excluded.record, seq = excluded.seq",
@@ -78,8 +80,12 @@ async fn write(
         .bind(state.to_owned())
         .bind(halt.map(str::to_owned))
         .bind(record.to_string())
-        .bind(number(seq)),
-        Change::ServerState { identity, state, halt, fault } => {
+        .bind(number(seq))
+        }
+        Change::ServerState { identity, state, halt, fault, probe } => {
+            if probe.is_some() || state == "removed" {
+                write_surface(transaction, identity, probe, seq).await?;
+            }
             sqlx::query("UPDATE server SET state = ?, halt = ?, fault = ?, seq = ? WHERE identity = ?")
                 .bind(state)
                 .bind(halt.map(str::to_owned))
@@ -88,10 +94,13 @@ async fn write(
                 .bind(identity.to_owned())
         }
         Change::Accepted { server, version, epoch, document, probe } => {
-            sqlx::query("UPDATE declaration SET state = 'superseded' WHERE server = ? AND state = 'accepted'")
-                .bind(server.to_owned())
-                .execute(&mut **transaction)
-                .await?;
+            write_surface(transaction, server, None, seq).await?;
+            sqlx::query(
+                "UPDATE declaration SET state = 'superseded' WHERE server = ? AND state = 'accepted'",
+            )
+            .bind(server.to_owned())
+            .execute(&mut **transaction)
+            .await?;
             sqlx::query(
                 "INSERT OR REPLACE INTO declaration (server, version, epoch, state, document, probe, seq)
                  VALUES (?, ?, ?, 'accepted', ?, ?, ?)",
@@ -102,6 +111,17 @@ async fn write(
             .bind(document.to_vec())
             .bind(probe.to_vec())
             .bind(number(seq))
+        }
+        Change::Surface { server, probe } => return write_surface(transaction, server, probe, seq).await,
+        Change::Stopped { session, checkpoint } => {
+            // The first one stays until it is resolved.
+            sqlx::query("INSERT OR IGNORE INTO checkpoint (session, checkpoint, seq) VALUES (?, ?, ?)")
+                .bind(session.to_owned())
+                .bind(checkpoint.to_string())
+                .bind(number(seq))
+        }
+        Change::GoesOn { session } => {
+            sqlx::query("DELETE FROM checkpoint WHERE session = ?").bind(session.to_owned())
         }
         Change::DeclarationState { server, version, state } => {
             sqlx::query("UPDATE declaration SET state = ? WHERE server = ? AND version = ?")
@@ -121,7 +141,9 @@ async fn write(
             .bind(presented.to_vec())
             .bind(number(seq))
         }
-        Change::Decided { id, decision } => return rewrite(transaction, id, |approval| decide(approval, &decision)).await,
+        Change::Decided { id, decision } => {
+            return rewrite(transaction, id, |approval| decide(approval, &decision)).await;
+        }
         Change::ApprovalState { id, state } => {
             return rewrite(transaction, id, |approval| approval["state"] = json!(state)).await;
         }
@@ -168,6 +190,24 @@ async fn write(
         Change::NoKey { agent } => {
             sqlx::query("DELETE FROM agent_key WHERE agent = ?").bind(agent.to_owned())
         }
+    };
+    query.execute(&mut **transaction).await?;
+    Ok(())
+}
+
+/// What a server lists instead of what was accepted; `None`: nothing else.
+async fn write_surface(
+    transaction: &mut Transaction<'_, Sqlite>,
+    server: &str,
+    probe: Option<&[u8]>,
+    seq: u64,
+) -> Result<(), StoreError> {
+    let query = match probe {
+        Some(probe) => sqlx::query("INSERT OR REPLACE INTO surface (server, probe, seq) VALUES (?, ?, ?)")
+            .bind(server.to_owned())
+            .bind(probe.to_vec())
+            .bind(number(seq)),
+        None => sqlx::query("DELETE FROM surface WHERE server = ?").bind(server.to_owned()),
     };
     query.execute(&mut **transaction).await?;
     Ok(())

@@ -107,6 +107,40 @@ pub struct AdminStateRow {
     pub seq: u64,
 }
 
+/// What stops a session.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckpointRow {
+    /// Which session.
+    pub session: String,
+    /// Why, since when, and what lets it go on.
+    pub checkpoint: Value,
+    /// The record that opened it.
+    pub seq: u64,
+}
+
+/// What a server is, where that is not what was accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SurfaceRow {
+    /// The server's name.
+    pub server: String,
+    /// What it listed.
+    pub probe: Vec<u8>,
+    /// The record that says so.
+    pub seq: u64,
+}
+
+impl FromRow<'_, SqliteRow> for CheckpointRow {
+    fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
+        Ok(Self { session: row.try_get("session")?, checkpoint: json(row, "checkpoint")?, seq: seq(row)? })
+    }
+}
+
+impl FromRow<'_, SqliteRow> for SurfaceRow {
+    fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
+        Ok(Self { server: row.try_get("server")?, probe: row.try_get("probe")?, seq: seq(row)? })
+    }
+}
+
 impl FromRow<'_, SqliteRow> for AdminStateRow {
     fn from_row(row: &SqliteRow) -> sqlx::Result<Self> {
         let version: i64 = row.try_get("version")?;

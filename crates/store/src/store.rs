@@ -12,16 +12,18 @@ use crate::change::Applied;
 use crate::error::StoreError;
 use crate::project;
 use crate::rows::{
-    AdminStateRow, AgentKeyRow, ApprovalRow, DeclarationRow, OperatorRow, PolicyRow, ServerRow,
+    AdminStateRow, AgentKeyRow, ApprovalRow, CheckpointRow, DeclarationRow, OperatorRow, PolicyRow,
+    ServerRow, SurfaceRow,
 };
 
 /// Each brings the schema from its index to the next and sets `user_version` itself.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("../migrations/0001_state.sql"),
     include_str!("../migrations/0002_agent_keys.sql"),
     include_str!("../migrations/0003_policies.sql"),
     include_str!("../migrations/0004_operators.sql"),
     include_str!("../migrations/0005_admin_state.sql"),
+    include_str!("../migrations/0006_stops.sql"),
 ];
 
 /// State, following one audit log.
@@ -86,7 +88,8 @@ impl Store {
         let mut transaction = self.pool.begin().await?;
         sqlx::raw_sql(
             "DELETE FROM position; DELETE FROM server; DELETE FROM declaration; DELETE FROM approval; \
-             DELETE FROM policy_activation; DELETE FROM agent_key; DELETE FROM operator; DELETE FROM admin_state;",
+             DELETE FROM policy_activation; DELETE FROM agent_key; DELETE FROM operator; DELETE FROM admin_state; \
+             DELETE FROM checkpoint; DELETE FROM surface;",
         )
         .execute(&mut *transaction)
         .await?;
@@ -130,6 +133,16 @@ impl Store {
     /// What operators set besides, by kind and id.
     pub async fn admin_state(&self) -> Result<Vec<AdminStateRow>, StoreError> {
         Ok(sqlx::query_as("SELECT * FROM admin_state ORDER BY kind, id").fetch_all(&self.pool).await?)
+    }
+
+    /// What stops sessions, by session.
+    pub async fn checkpoints(&self) -> Result<Vec<CheckpointRow>, StoreError> {
+        Ok(sqlx::query_as("SELECT * FROM checkpoint ORDER BY session").fetch_all(&self.pool).await?)
+    }
+
+    /// What servers listed when they were last found to be something else than accepted, by server.
+    pub async fn surfaces(&self) -> Result<Vec<SurfaceRow>, StoreError> {
+        Ok(sqlx::query_as("SELECT * FROM surface ORDER BY server").fetch_all(&self.pool).await?)
     }
 
     /// Lets go of the file. Dropping the last handle does it too, but later.

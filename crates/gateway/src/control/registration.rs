@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 
 use super::ahead::GrantAhead;
 use super::reacceptance::{carry_events, changed_event, superseded_event};
+use super::watch::with_surface;
 use super::{Control, ControlError, State, announced};
 use crate::upstreams::surface;
 
@@ -406,7 +407,9 @@ impl Control {
             events.push(self.violation(&state, &entry, fault, tools));
         }
         let data = json!({"fault": fault.map(Fault::as_str), "reason": reason, "server": name});
-        events.push(Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data));
+        let halted = Event::new(EventName::ServerHalted, actor).epoch(entry.epoch()).data(data);
+        let drifted = state.upstreams.get(name).and_then(|upstream| upstream.drifted());
+        events.push(with_surface(halted, drifted.as_deref()));
         events.extend(self.invalidations(&ended, "halt"));
         if let Some(fault) = fault {
             let contaminated = tools.is_empty() || state.policy.settings().contaminates(fault);

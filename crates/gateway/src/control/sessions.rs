@@ -11,7 +11,8 @@ use portcullis_core::{Actor, ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_governance::approval::{Scope, State as ApprovalState};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::registry::ServerEntry;
-use portcullis_governance::session::{Checkpoint, Listed, Session, SessionState, Trigger};
+use portcullis_governance::session::{Checkpoint, Session, SessionState, Trigger};
+use portcullis_store::CheckpointRow;
 use serde::Serialize;
 use serde_json::json;
 
@@ -36,12 +37,11 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
-    fn of(listed: &Listed) -> Self {
-        let session = &listed.session;
+    fn of(session: &Session) -> Self {
         Self {
             session_id: session.id(),
             principal: session.principal().to_string(),
-            client: listed.client.clone(),
+            client: session.client().to_owned(),
             state: session.state(),
             opened_at: session.opened_at().to_string(),
             used_at: session.used_at().to_string(),
@@ -64,12 +64,12 @@ pub struct Ended {
 impl Control {
     /// The sessions that are not over, oldest first.
     pub fn sessions(&self) -> Vec<SessionRow> {
-        self.sessions.list().iter().map(SessionRow::of).collect()
+        self.sessions.list().iter().map(|session| SessionRow::of(session)).collect()
     }
 
     /// What stops sessions now.
     pub fn checkpoints(&self) -> Vec<Checkpoint> {
-        self.sessions.list().iter().filter_map(|listed| listed.session.checkpoint()).collect()
+        self.sessions.list().iter().filter_map(|session| session.checkpoint()).collect()
     }
 
     /// Ends a session: nothing more leaves for it, and what was approved for its life ends with it (GOV-906).
@@ -81,8 +81,8 @@ impl Control {
     ) -> Result<Ended, ControlError> {
         need_reason(reason)?;
         let _one_at_a_time = self.state.lock().await;
-        let listed = self.live_session(id)?;
-        listed.session.end();
+        let session = self.live_session(id)?;
+        session.end();
         let ended = self.for_sessions(|session| session == id);
         let data = json!({"by": operator.name(), "reason": one_line(reason)});
         let mut events = vec![Event::new(EventName::SessionEnded, &operator.actor()).session(id).data(data)];
@@ -90,7 +90,7 @@ impl Control {
         self.commit(operator, events).await?;
         self.book.end(&ended, ApprovalState::Invalidated);
         self.shaping.artifacts().session_ended(id);
-        Ok(Ended { session: SessionRow::of(&listed), approvals_invalidated: ended.len() })
+        Ok(Ended { session: SessionRow::of(&session), approvals_invalidated: ended.len() })
     }
 
     /// Stops a session until an operator lets it go on.
@@ -102,14 +102,14 @@ impl Control {
     ) -> Result<SessionRow, ControlError> {
         need_reason(reason)?;
         let _one_at_a_time = self.state.lock().await;
-        let listed = self.live_session(id)?;
+        let session = self.live_session(id)?;
         let now = self.clock.now();
-        let checkpoint = Checkpoint::new(&listed.session, Trigger::Operator, one_line(reason), now);
-        if !listed.session.open_checkpoint(checkpoint.clone()) {
+        let checkpoint = Checkpoint::new(&session, Trigger::Operator, one_line(reason), now);
+        if !session.open_checkpoint(checkpoint.clone()) {
             return Err(ControlError::new(ErrorCode::Conflict, format!("session {id} is stopped already")));
         }
         self.commit(operator, vec![opened(&operator.actor(), &checkpoint)]).await?;
-        Ok(SessionRow::of(&listed))
+        Ok(SessionRow::of(&session))
     }
 
     /// Lets a stopped session go on. Permits from before stay dead.
@@ -121,17 +121,36 @@ impl Control {
     ) -> Result<SessionRow, ControlError> {
         need_reason(reason)?;
         let _one_at_a_time = self.state.lock().await;
-        let listed = self.live_session(id)?;
-        if listed.session.checkpoint().is_none() {
+        let session = self.live_session(id)?;
+        if session.checkpoint().is_none() {
             return Err(ControlError::new(ErrorCode::Conflict, format!("nothing stops session {id}")));
         }
         let event = resolved(&operator.actor(), id, "operator", reason);
         self.commit(operator, vec![event]).await?;
-        listed.session.resolve_checkpoint();
-        Ok(SessionRow::of(&listed))
+        session.resolve_checkpoint();
+        Ok(SessionRow::of(&session))
     }
 
-    fn live_session(&self, id: SessionId) -> Result<Listed, ControlError> {
+    /// Sessions that were stopped before the gateway was started are stopped still.
+    pub(super) fn restore_stopped(&self, stopped: Vec<CheckpointRow>) -> Result<(), ControlError> {
+        let pending = self.book.list(Some(ApprovalState::Pending));
+        for row in stopped {
+            let mut checkpoint: Checkpoint = serde_json::from_value(row.checkpoint).map_err(|error| {
+                let message = format!("a recorded checkpoint cannot be read: {error}");
+                ControlError::new(ErrorCode::Internal, message)
+            })?;
+            // Asked for after the checkpoint was recorded.
+            let about_it = pending.iter().find(|approval| {
+                approval.session == checkpoint.session_id
+                    && Some(approval.fingerprint) == checkpoint.fingerprint
+            });
+            checkpoint.approval_id = about_it.map(|approval| approval.approval_id);
+            self.sessions.enter(&Arc::new(Session::stopped(checkpoint, self.clock.now())), false);
+        }
+        Ok(())
+    }
+
+    fn live_session(&self, id: SessionId) -> Result<Arc<Session>, ControlError> {
         self.sessions.get(id).ok_or_else(|| {
             let message =
                 format!("there is no live session {id}; `portcullis session list` names those there are");
@@ -161,7 +180,7 @@ impl Control {
             let stopped = session.has_used(demoted) && session.open_checkpoint(checkpoint.clone());
             stopped.then(|| opened(&Actor::system(), &checkpoint))
         };
-        self.sessions.list().iter().filter_map(|listed| stop(&listed.session)).collect()
+        self.sessions.list().iter().filter_map(|session| stop(session)).collect()
     }
 
     /// The sessions that are stopped because of a server, for an operator who has decided about it: that lets them go on,
@@ -191,7 +210,7 @@ impl Control {
         how: &str,
         is_about: impl Fn(&Checkpoint) -> bool,
     ) -> (Vec<Arc<Session>>, Vec<Event>) {
-        let sessions = self.sessions.list().into_iter().map(|listed| listed.session);
+        let sessions = self.sessions.list().into_iter();
         let sessions: Vec<_> =
             sessions.filter(|session| session.checkpoint().is_some_and(|found| is_about(&found))).collect();
         let event = |session: &Arc<Session>| resolved(&operator.actor(), session.id(), how, "");
@@ -202,7 +221,7 @@ impl Control {
     /// Another policy is about to be in force: every session that called something passes a checkpoint. With the sessions
     /// come the events.
     pub(super) fn all_pass(&self) -> (Vec<Arc<Session>>, Vec<Event>) {
-        let used = self.sessions.list().into_iter().map(|listed| listed.session);
+        let used = self.sessions.list().into_iter();
         let used: Vec<_> = used.filter(|session| session.steps() > 0).collect();
         let events = used.iter().flat_map(|session| {
             let reason = "another policy is in force";

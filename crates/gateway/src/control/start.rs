@@ -135,6 +135,8 @@ impl Gateway {
         if replicas.is_none() {
             check_configuration(&options, &state)?;
         }
+        let checkpoints = store.checkpoints().await.map_err(unreadable_state)?;
+        let surfaces = store.surfaces().await.map_err(unreadable_state)?;
         let projector = Projector::follow(&log, records, store, tokio::runtime::Handle::current());
 
         let replaying = open_cassette(&options, &*clock)?;
@@ -227,6 +229,8 @@ impl Gateway {
             check_configuration(&control.options, &*control.state.lock().await)?;
             tokio::spawn(control.clone().follow_others(replicas, follower, stopped.clone()));
         }
+        control.restore_stopped(checkpoints)?;
+        control.restore_surfaces(surfaces).await?;
         control.restore_waivers().await;
         tokio::spawn(shaping.sweep(stopped.clone()));
         tokio::spawn(control.clone().follow_surface(stopped.clone()));
@@ -349,6 +353,10 @@ fn fingerprint_key(home: &Path) -> io::Result<Secret<[u8; 32]>> {
         }
         Err(error) => Err(error),
     }
+}
+
+fn unreadable_state(error: portcullis_store::StoreError) -> ControlError {
+    ControlError::new(ErrorCode::Internal, format!("cannot read the state: {error}"))
 }
 
 async fn open_store(home: &Path, log: &AuditLog) -> Result<Arc<Store>, ControlError> {

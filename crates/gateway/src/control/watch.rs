@@ -5,11 +5,14 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_audit::{Event, EventName};
+use bytes::Bytes;
+use portcullis_audit::{Event, EventName, RetentionClass, Role};
 use portcullis_core::error::{Fault, one_line};
-use portcullis_core::{Actor, ServerIdentity};
+use portcullis_core::{Actor, ErrorCode, ServerIdentity};
 use portcullis_governance::approval::State as ApprovalState;
+use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::registry::ServerEntry;
+use portcullis_store::SurfaceRow;
 use portcullis_upstream::{Phase, UpstreamEvent};
 use serde_json::json;
 use tokio::sync::{broadcast, mpsc, watch};
@@ -17,7 +20,7 @@ use tokio::task::JoinSet;
 
 use super::attention::Attention;
 use super::start::SWEEP;
-use super::{Control, told_to_stop};
+use super::{Control, ControlError, told_to_stop};
 use crate::alarms::AlarmKind;
 use crate::lifecycle::Violation;
 use crate::upstreams::{NotUsable, Upstream};
@@ -226,10 +229,32 @@ impl Control {
         });
         let actor = Actor::server(entry.record.server_identity.as_str());
         let event = Event::new(EventName::ServerSurfaceChanged, &actor).epoch(entry.epoch()).data(data);
+        let event = with_surface(event, upstream.drifted().as_deref());
         let state = self.state.lock().await;
         if self.change_in_any_case(vec![event]).await.is_ok() {
             self.world.swap(state.world());
         }
+    }
+
+    /// What servers had become before the gateway was started waits to be accepted still (GOV-502).
+    pub(super) async fn restore_surfaces(&self, surfaces: Vec<SurfaceRow>) -> Result<(), ControlError> {
+        if surfaces.is_empty() {
+            return Ok(());
+        }
+        let state = self.state.lock().await;
+        for row in surfaces {
+            let entry = state.entries.iter().find(|(name, _)| name.as_str() == row.server);
+            let Some((name, entry)) = entry else { continue };
+            let live: LiveSurface = serde_json::from_slice(&row.probe).map_err(|error| {
+                let message = format!("a recorded probe cannot be read: {error}");
+                ControlError::new(ErrorCode::Internal, message)
+            })?;
+            if let Some(upstream) = state.upstreams.get(name) {
+                upstream.was(entry, live);
+            }
+        }
+        self.world.swap(state.world());
+        Ok(())
     }
 
     async fn recheck(&self, server: &ServerIdentity, upstream: &Arc<Upstream>) {
@@ -282,6 +307,13 @@ impl Control {
             self.book.end(&due, ApprovalState::Expired);
         }
     }
+}
+
+/// An event with what a server listed instead of what was accepted, which outlives a restart.
+pub(super) fn with_surface(event: Event, live: Option<&LiveSurface>) -> Event {
+    let Some(live) = live else { return event };
+    let probe = serde_json::to_vec(live).expect("a surface is plain JSON");
+    event.evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe))
 }
 
 async fn next(

@@ -87,8 +87,7 @@ impl Sessions {
         revision: Revision,
         abilities: Abilities,
     ) -> Arc<Conversation> {
-        let session = Arc::new(Session::open(principal.clone(), self.clock.now()));
-        self.record(&session, client, true);
+        let session = self.session(principal, client, true);
         Arc::new(Conversation::new(session, client, revision, abilities))
     }
 
@@ -127,7 +126,10 @@ impl Sessions {
         }
         if let Some(ended) = live.remove(&key) {
             ended.conversation.hang_up();
-            ended.conversation.session().end();
+            // One that is stopped waits for its client to come back.
+            if ended.conversation.session().checkpoint_open() || !ended.conversation.session().end() {
+                return true;
+            }
             self.artifacts.session_ended(ended.conversation.session().id());
             let event = Event::new(EventName::SessionEnded, &Actor::from(principal))
                 .session(ended.conversation.session().id());
@@ -155,21 +157,27 @@ impl Sessions {
         if live.len() >= MOST {
             return None;
         }
-        let session = Arc::new(Session::open(principal.clone(), now));
-        self.record(&session, client, false);
+        let session = self.session(principal, client, false);
         let conversation = Arc::new(Conversation::new(session, client, revision, abilities));
         live.insert(key, Live { conversation: conversation.clone() });
         Some(conversation)
     }
 
+    /// The session of somebody who opens one: a new one, or the one in which a checkpoint stopped this client (GOV-1203).
     /// A session that is `connected` lives as long as its connection.
-    fn record(&self, session: &Arc<Session>, client: &str, connected: bool) {
-        let client = portcullis_core::error::one_line(client);
-        self.roll.enter(session, &client, connected);
+    fn session(&self, principal: &Principal, client: &str, connected: bool) -> Arc<Session> {
+        let (client, now) = (portcullis_core::error::one_line(client), self.clock.now());
+        if let Some(stopped) = self.roll.stopped(principal, &client) {
+            stopped.touch(now);
+            self.roll.enter(&stopped, connected);
+            return stopped;
+        }
         let data = json!({"client": client});
-        let event =
-            Event::new(EventName::SessionOpened, &Actor::from(session.principal())).session(session.id());
+        let session = Arc::new(Session::open(principal.clone(), now).of_client(client));
+        self.roll.enter(&session, connected);
+        let event = Event::new(EventName::SessionOpened, &Actor::from(principal)).session(session.id());
         // A blocked log refuses the session's calls; there is nothing more to refuse here.
         let _ = self.log.append(vec![event.data(data)]);
+        session
     }
 }

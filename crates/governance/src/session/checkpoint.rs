@@ -42,33 +42,37 @@ impl Trigger {
     }
 }
 
-/// What stops a session.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What stops a session, with all that a restart must not forget.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Which session.
     pub session_id: SessionId,
     /// Whose.
     pub principal: Principal,
+    /// What its client calls itself; not trusted.
+    #[serde(default)]
+    pub client: String,
     /// Why.
     pub trigger: Trigger,
     /// Why, in words.
     pub reason: String,
     /// The server whose tool lost its trust.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerIdentity>,
     /// Since when.
     pub opened_at: Timestamp,
     /// The call that went too far.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proposal_id: Option<ProposalId>,
     /// The approval that resolves it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
-    #[serde(skip)]
-    fingerprint: Option<Fingerprint>,
-    #[serde(skip)]
+    /// What an equal call has in common with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Fingerprint>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) classes: Vec<SideEffect>,
-    #[serde(skip)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) scopes: Vec<(ServerIdentity, ScopeName)>,
 }
 
@@ -78,6 +82,7 @@ impl Checkpoint {
         Self {
             session_id: session.id(),
             principal: session.principal().clone(),
+            client: session.client().to_owned(),
             trigger,
             reason: reason.into(),
             server: None,

@@ -241,3 +241,79 @@ fn a_call_under_way_is_cut_by_an_operator() {
     assert_eq!(spy.calls(), 1);
     assert_eq!(home.json(&["audit", "verify", "--invariants"])["ok"], true);
 }
+
+/// A client that initializes, under this name; its session's id on the wire.
+fn legacy(daemon: &Daemon, client: &str) -> String {
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}});
+    daemon.post(&[], &hello).unwrap().header("mcp-session-id").unwrap().to_owned()
+}
+
+fn legacy_call(daemon: &Daemon, wire: &str, tool: &str, arguments: &Value) -> Value {
+    let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+        "params": {"name": tool, "arguments": arguments}});
+    let headers = [("Mcp-Session-Id", wire), ("MCP-Protocol-Version", "2025-06-18")];
+    daemon.post(&headers, &call).unwrap().json()
+}
+
+#[test]
+fn a_stopped_session_is_stopped_after_a_restart_and_for_a_client_that_comes_back() {
+    // GOV-1203, GOV-1202
+    let (home, spy) = home_with("triggers = [\"class_escalation\"]");
+    let daemon = home.serve();
+    let echo = json!({"text": "x"});
+    let write = json!({"path": spy.workspace.join("a").to_str().unwrap(), "text": "x"});
+    grant_widely(&home, &daemon, "spy__echo", &echo);
+    assert!(daemon.call("spy__echo", &echo).unwrap()["result"].is_object());
+    let asked = approval(&daemon.call("spy__write_thing", &write).unwrap());
+    let before = home.json(&["checkpoint", "list"]);
+    // Killed, not told to stop.
+    drop(daemon);
+
+    let daemon = home.serve();
+    assert_eq!(home.json(&["checkpoint", "list"]), before, "as if nothing had happened");
+    assert_eq!(before[0]["approval_id"], asked.as_str());
+    is_stopped(&daemon.call("spy__echo", &echo).unwrap(), "class_escalation");
+    // Another connection of the same client is no way around it, nor is leaving and coming back.
+    let wire = legacy(&daemon, "test");
+    is_stopped(&legacy_call(&daemon, &wire, "spy__echo", &echo), "class_escalation");
+    let headers = [("Mcp-Session-Id", wire.as_str()), ("MCP-Protocol-Version", "2025-06-18")];
+    assert_eq!(daemon.http("DELETE", "/mcp", &headers, "").unwrap().status, 204);
+    assert_eq!(
+        daemon.post(&headers, &json!({"jsonrpc": "2.0", "id": 3, "method": "ping"})).unwrap().status,
+        404
+    );
+    let wire = legacy(&daemon, "test");
+    is_stopped(&legacy_call(&daemon, &wire, "spy__echo", &echo), "class_escalation");
+    assert!(legacy_call(&daemon, &legacy(&daemon, "other"), "spy__echo", &echo)["result"].is_object());
+    assert_eq!(spy.calls(), 2);
+    // The approval that was asked for before lets it go on.
+    grant(&home, &asked, "once");
+    assert!(daemon.call("spy__write_thing", &write).unwrap()["result"].is_object());
+    assert!(legacy_call(&daemon, &wire, "spy__echo", &echo)["result"].is_object());
+    daemon.stop();
+
+    // What an operator stopped stays so too, whatever policy is put in force meanwhile.
+    let daemon = home.serve();
+    assert_eq!(home.json(&["checkpoint", "list"]), json!([]), "what is resolved stays resolved");
+    assert!(daemon.call("spy__echo", &echo).unwrap()["result"].is_object());
+    let id = only_session(&home)["session_id"].as_str().unwrap().to_owned();
+    home.json(&["checkpoint", "open", &id, "--reason", "it talks a lot"]);
+    let dir = home.beside("other");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("settings.toml"), "[tier]\nmax = 0\n").unwrap();
+    let dir = dir.to_str().unwrap();
+    home.json(&["policy", "apply", dir, "--preset", "observe", "--reason", "less trust"]);
+    daemon.stop();
+    // Lost state is made again from the log.
+    for name in fs::read_dir(home.path().join("state")).unwrap().flatten() {
+        fs::remove_file(name.path()).unwrap();
+    }
+    let daemon = home.serve();
+    is_stopped(&daemon.call("spy__echo", &echo).unwrap(), "operator");
+    home.json(&["checkpoint", "resolve", &id, "--reason", "looked at"]);
+    assert!(daemon.call("spy__echo", &echo).unwrap()["result"].is_object());
+    daemon.stop();
+    assert_eq!(spy.calls(), 6);
+    assert_eq!(home.json(&["audit", "verify", "--invariants"])["ok"], true);
+}

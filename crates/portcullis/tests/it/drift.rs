@@ -49,6 +49,10 @@ fn a_changed_tool_is_shown_field_by_field_and_can_be_accepted() {
     assert!(!listed.contains("Ignore all"), "what was not accepted is shown to nobody");
     let tested = home.run(&["--output", "json", "mcp", "test", "spy"]);
     assert_eq!(tested.status.code(), Some(7));
+    // What there is to decide about is still known after a restart.
+    drop(daemon);
+    let daemon = home.serve();
+    assert_eq!(home.json(&["mcp", "show", "spy"])["drift"], server["drift"]);
 
     let before = spy.calls();
     let accepted =

@@ -154,3 +154,60 @@ async fn an_agent_has_the_last_key_it_was_given_until_it_is_taken_back() {
     assert_eq!(keys.len(), 1);
     assert_eq!((keys[0].agent.as_str(), &keys[0].key["hash"], keys[0].seq), ("ci", &json!("c"), 2));
 }
+
+#[tokio::test]
+async fn a_session_is_stopped_by_the_first_checkpoint_until_it_is_resolved_or_the_session_is_over() {
+    // GOV-1203
+    let opened = |session: &str, trigger: &str| {
+        let data = json!({"checkpoint": {"session_id": session, "trigger": trigger}});
+        entry("checkpoint.opened", data, &[])
+    };
+    let about = |event: &str, session: &str, data: Value| {
+        let mut entry = entry(event, data, &[]);
+        entry.record["session"] = json!(session);
+        entry
+    };
+    let (_dir, store) = store_after(&[
+        opened("s1", "operator"),
+        opened("s1", "demotion"),
+        opened("s2", "call_budget"),
+        opened("s3", "operator"),
+        opened("s4", "operator"),
+        // What another policy does resolves nothing else.
+        opened("s1", "policy_activation"),
+        about("checkpoint.resolved", "s1", json!({"how": "automatic"})),
+        about("checkpoint.resolved", "s2", json!({"how": "operator"})),
+        about("session.ended", "s3", json!({})),
+        about("session.expired", "s4", json!({})),
+    ])
+    .await;
+    let stopped = store.checkpoints().await.unwrap();
+    assert_eq!(stopped.len(), 1, "{stopped:?}");
+    assert_eq!((stopped[0].session.as_str(), &stopped[0].checkpoint["trigger"]), ("s1", &json!("operator")));
+}
+
+#[tokio::test]
+async fn what_a_server_has_become_is_kept_until_it_is_accepted_or_gone() {
+    // GOV-502
+    let changed = |server: &str, documents: &[(&str, &[u8])]| {
+        entry("server.surface_changed", json!({ "server": server }), documents)
+    };
+    let halted =
+        entry("server.halted", json!({"server": "still", "fault": "MP-FH-003"}), &[("probe", b"other")]);
+    let servers = ["a", "b", "c", "d", "still"].map(|name| registered(name, "e1"));
+    let (_dir, store) = store_after(
+        &[
+            servers.to_vec(),
+            vec![changed("a", &[("probe", b"one")]), changed("a", &[("probe", b"two")])],
+            vec![changed("b", &[("probe", b"one")]), changed("b", &[])],
+            vec![changed("c", &[("probe", b"one")]), accepted("c", 2)],
+            vec![changed("d", &[("probe", b"one")]), entry("server.removed", json!({"server": "d"}), &[])],
+            vec![halted, entry("server.resumed", json!({"server": "still"}), &[])],
+        ]
+        .concat(),
+    )
+    .await;
+    let surfaces = store.surfaces().await.unwrap();
+    let found: Vec<_> = surfaces.iter().map(|row| (row.server.as_str(), row.probe.as_slice())).collect();
+    assert_eq!(found, [("a", &b"two"[..]), ("still", &b"other"[..])]);
+}
