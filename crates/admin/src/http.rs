@@ -157,7 +157,12 @@ async fn describe(State(api): State<Arc<Api>>) -> Response {
 
 async fn metrics(State(api): State<Arc<Api>>) -> Response {
     let text = [(header::CONTENT_TYPE, "text/plain; version=0.0.4")];
-    (text, api.invoker.calls().exposition() + &api.control.measures()).into_response()
+    // Counting tokens takes its time.
+    let (calls, control) = (api.invoker.calls().exposition(), api.control.clone());
+    match tokio::task::spawn_blocking(move || control.measures()).await {
+        Ok(measures) => (text, calls + &measures).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 #[derive(Debug, Deserialize)]

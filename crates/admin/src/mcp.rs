@@ -4,6 +4,8 @@
 //! for a tool, one to look at it whole, one to call it. Each message stands alone: there is no session to keep.
 
 mod catalogue;
+#[cfg(test)]
+mod ratchet;
 
 use portcullis_gateway::edge::revision::{NEWEST_LEGACY, Revision, SUPPORTED};
 use serde::Deserialize;
@@ -27,11 +29,19 @@ pub enum Exposure {
     Passthrough,
 }
 
-/// Where a client begins, in every mode.
-const INSTRUCTIONS: &str = "Administration of a Portcullis gateway, limited to what the operator's role shows. Find a tool \
-with tool_browse, read its whole schema with tool_view, call it with tool_execute. Arguments are typed and unknown ones are \
-refused. Lists take offset and limit (at most 500). Tools marked Destructive take confirm: true and a reason that names \
-why; ask the person you work for before you set them. data.pending_approval means that another operator must agree first.";
+/// Where a client begins, in every mode: whole within what clients show that cut at 512 characters (SURF-11, SURF-12).
+const HEAD: &str = "Portcullis administration: access is limited to what the operator's role shows, and every call is \
+audited. Find a tool with tool_browse, read its whole schema with tool_view, call it with tool_execute. Arguments are typed \
+and unknown ones are refused. Results are bounded: page with offset and limit. Tools marked Destructive take confirm: true \
+and a reason that names why. Never put credentials in arguments.";
+
+/// What there is to say besides (SURF-13).
+const NOTE: &str = "Admin notes: ask the person you work for before you set confirm. Lists show at most 500 rows at a time. \
+data.pending_approval means that another operator must agree first.";
+
+fn instructions() -> String {
+    format!("{HEAD:<512}\n{NOTE}")
+}
 
 /// Answers MCP messages for an invoker.
 #[derive(Debug, Clone)]
@@ -114,7 +124,7 @@ impl AdminMcp {
         let revision = asked.filter(|revision| *revision <= NEWEST_LEGACY).unwrap_or(NEWEST_LEGACY);
         json!({
             "protocolVersion": revision.as_str(), "capabilities": {"tools": {}}, "serverInfo": self.info(),
-            "instructions": INSTRUCTIONS,
+            "instructions": instructions(),
         })
         .to_string()
     }
@@ -122,7 +132,7 @@ impl AdminMcp {
     fn discover(&self) -> String {
         json!({
             "supportedVersions": SUPPORTED.map(Revision::as_str), "capabilities": {"tools": {}},
-            "instructions": INSTRUCTIONS, "resultType": "complete",
+            "instructions": instructions(), "resultType": "complete",
             "_meta": {"io.modelcontextprotocol/serverInfo": self.info()},
         })
         .to_string()
@@ -233,18 +243,4 @@ fn error(id: Option<&RawValue>, code: i32, message: &str) -> String {
     let id = id.map_or("null", RawValue::get);
     let message = serde_json::to_string(message).expect("a text is JSON");
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_surface_is_small() {
-        // ADM-80
-        let list = serde_json::to_string(&json!({"tools": catalogue::meta_tools()})).unwrap();
-        assert!(list.len() <= 2048, "{}", list.len());
-        assert!(INSTRUCTIONS.is_ascii() && INSTRUCTIONS.ends_with('.'));
-        assert!(INSTRUCTIONS.len() <= 512 + 480, "{}", INSTRUCTIONS.len());
-    }
 }

@@ -51,18 +51,97 @@ struct Mode {
     chosen: bool,
 }
 
+/// Bytes by what they are for.
+#[derive(Default, Clone, Copy)]
+struct Stack {
+    description: u64,
+    input: u64,
+    output: u64,
+    rest: u64,
+}
+
+impl Stack {
+    fn of(parts: &Value) -> Self {
+        let number = |name: &str| parts[name].as_u64().unwrap_or(0);
+        Self {
+            description: number("description"),
+            input: number("inputSchema"),
+            output: number("outputSchema"),
+            rest: ["name", "title", "annotations", "rest"].map(number).iter().sum(),
+        }
+    }
+
+    fn add(&mut self, other: Stack) {
+        self.description += other.description;
+        self.input += other.input;
+        self.output += other.output;
+        self.rest += other.rest;
+    }
+
+    /// Its bars: kind, where it begins and how long it is, in thousandths of `whole`.
+    fn bars(&self, whole: u64) -> Vec<Bar> {
+        let kinds = [
+            ("description", self.description),
+            ("input", self.input),
+            ("output", self.output),
+            ("rest", self.rest),
+        ];
+        let mut from = 0;
+        let bar = |(kind, bytes): (&'static str, u64)| {
+            let long = (bytes * 1_000).checked_div(whole).unwrap_or(0);
+            from += long;
+            Bar { kind, from: from - long, long }
+        };
+        kinds.into_iter().map(bar).collect()
+    }
+}
+
+/// A part of a bar.
+struct Bar {
+    kind: &'static str,
+    from: u64,
+    long: u64,
+}
+
 struct OfServer {
     name: String,
-    tools: String,
-    bytes: String,
+    tools: Vec<OfTool>,
+    bytes: u64,
     repeated: u64,
+    lints: u64,
+    bars: Vec<Bar>,
 }
 
 struct OfTool {
     name: Vec<Piece>,
-    server: String,
     bytes: u64,
     tokens: String,
+    stack: Stack,
+    lints: Vec<String>,
+}
+
+/// What a step of making it fit would come to.
+struct Step {
+    what: &'static str,
+    bytes: u64,
+    saved: u64,
+}
+
+/// A text as accepted and as published.
+struct Rewritten {
+    tool: Vec<Piece>,
+    place: String,
+    accepted: Vec<Piece>,
+    published: Vec<Piece>,
+}
+
+/// The list at one moment, and its place in the chart.
+struct Moment {
+    at: String,
+    bytes: u64,
+    tokens: u64,
+    x: u64,
+    height: u64,
 }
 
 struct Found {
@@ -83,7 +162,11 @@ struct SurfacePage {
     gauges: Vec<Gauge>,
     modes: Vec<Mode>,
     servers: Vec<OfServer>,
-    tools: Vec<OfTool>,
+    /// Where the budget ends in the bars of servers, in thousandths.
+    budget_at: u64,
+    steps: Vec<Step>,
+    rewritten: Vec<Rewritten>,
+    history: Vec<Moment>,
     deferred: Vec<String>,
     findings: Vec<Found>,
     head: Vec<Piece>,
@@ -125,21 +208,8 @@ fn surface(frame: Frame, told: &Value) -> SurfacePage {
         tools: number(&row["tools"]),
         tokens: number(&row["tokens"]),
     });
-    let servers = rows(&print["servers"]).map(|row| OfServer {
-        name: text(&row["name"]),
-        tools: text(&row["tools"]),
-        bytes: text(&row["bytes"]),
-        repeated: number(&row["sentence_dup_bytes"]),
-    });
-    let mut tools: Vec<OfTool> = rows(&print["per_tool"])
-        .map(|row| OfTool {
-            name: visible::pieces(&text(&row["name"])),
-            server: text(&row["server"]),
-            bytes: number(&row["bytes"]),
-            tokens: text(&row["o200k"]),
-        })
-        .collect();
-    tools.sort_by_key(|tool| std::cmp::Reverse(tool.bytes));
+    let whole = number(&print["tools"]["bytes"]);
+    let budget = number(&print["budget"]["bytes"]);
     let findings = rows(&print["findings"]).map(|row| Found {
         rule: text(&row["rule"]),
         tone: match row["severity"].as_str() {
@@ -171,14 +241,98 @@ fn surface(frame: Frame, told: &Value) -> SurfacePage {
             },
         ],
         modes: modes.collect(),
-        servers: servers.collect(),
-        tools,
+        servers: servers(print, whole.max(budget)),
+        budget_at: (budget * 1_000).checked_div(whole.max(budget)).unwrap_or(0),
+        steps: steps(&told["ladder"], whole),
+        rewritten: rewritten(&told["changes"]),
+        history: history(&told["history"]),
         deferred: texts(&print["deferred"]),
         findings: findings.collect(),
         head: visible::pieces(&instructions[..cut]),
         rest: visible::pieces(&instructions[cut..]),
         frame,
     }
+}
+
+/// What each server costs, the most costly first, and each of its tools.
+fn servers(print: &Value, widest: u64) -> Vec<OfServer> {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let of = |row: &Value| {
+        let name = text(&row["name"]);
+        let mut whole = Stack::default();
+        let own = rows(&print["per_tool"]).filter(|tool| text(&tool["server"]) == name);
+        let mut tools: Vec<OfTool> = own
+            .map(|tool| {
+                let stack = Stack::of(&tool["parts"]);
+                whole.add(stack);
+                let about = rows(&print["findings"]).filter(|found| found["tool"] == tool["name"]);
+                let mut lints: Vec<String> = about.map(|found| text(&found["rule"])).collect();
+                lints.sort();
+                lints.dedup();
+                OfTool {
+                    name: visible::pieces(&text(&tool["name"])),
+                    bytes: number(&tool["bytes"]),
+                    tokens: text(&tool["o200k"]),
+                    stack,
+                    lints,
+                }
+            })
+            .collect();
+        tools.sort_by_key(|tool| std::cmp::Reverse(tool.bytes));
+        OfServer {
+            bars: whole.bars(widest),
+            tools,
+            bytes: number(&row["bytes"]),
+            repeated: number(&row["sentence_dup_bytes"]),
+            lints: row["lints"].as_object().map_or(0, |lints| lints.values().map(number).sum()),
+            name,
+        }
+    };
+    let mut servers: Vec<OfServer> = rows(&print["servers"]).map(of).collect();
+    servers.sort_by_key(|server| std::cmp::Reverse(server.bytes));
+    servers
+}
+
+fn steps(ladder: &Value, whole: u64) -> Vec<Step> {
+    let step = |row: &Value| {
+        let bytes = row["bytes"].as_u64().unwrap_or(0);
+        let what = match row["step"].as_u64() {
+            Some(0) => "as it is",
+            Some(1) => "without output schemas",
+            Some(2) => "without titles, icons and the like",
+            Some(3) => "without arguments that nobody can use",
+            Some(4) => "with repeated sentences said once",
+            _ => "with descriptions shortened",
+        };
+        Step { what, bytes, saved: whole.saturating_sub(bytes) }
+    };
+    rows(ladder).map(step).collect()
+}
+
+fn rewritten(changes: &Value) -> Vec<Rewritten> {
+    let of = |row: &Value| Rewritten {
+        tool: visible::pieces(&text(&row["tool"])),
+        place: text(&row["pointer"]),
+        accepted: visible::pieces(&text(&row["accepted"])),
+        published: visible::pieces(row["published"].as_str().unwrap_or("(gone)")),
+    };
+    rows(changes).map(of).collect()
+}
+
+/// The points of a chart that is 1000 wide and 100 high.
+fn history(points: &Value) -> Vec<Moment> {
+    let number = |value: &Value| value.as_u64().unwrap_or(0);
+    let points: Vec<&Value> = rows(points).collect();
+    let most = points.iter().map(|point| number(&point["bytes"])).max().unwrap_or(0);
+    let width = 1_000_u64.checked_div(points.len() as u64).unwrap_or(0);
+    let of = |(index, point): (usize, &&Value)| Moment {
+        at: text(&point["at"]),
+        bytes: number(&point["bytes"]),
+        tokens: number(&point["tokens"]),
+        x: index as u64 * width,
+        height: (number(&point["bytes"]) * 100).checked_div(most).unwrap_or(0),
+    };
+    points.iter().enumerate().map(of).collect()
 }
 
 fn rows(list: &Value) -> impl Iterator<Item = &Value> {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use portcullis_gauntlet::gate::{Gate, Indecision, Matching, Verdict};
+use portcullis_gauntlet::gate_meter::Meter;
 use regex::Regex;
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -167,6 +168,7 @@ pub struct ArgumentGate {
     /// Where the subject is a part of a text.
     within: Option<(String, Regex)>,
     pub(crate) indecision: Indecision,
+    pub(crate) meter: Meter,
     /// Documents that are still good, by who asked what.
     kept: Mutex<HashMap<String, (Instant, Value)>>,
 }
@@ -269,7 +271,14 @@ impl ArgumentGate {
             all: options.quantifier == Quantifier::All,
             absent_passes: options.on_absent == Action::Allow,
         };
-        let gate = Self { options, gate, within, indecision: Indecision::default(), kept: Mutex::default() };
+        let gate = Self {
+            options,
+            gate,
+            within,
+            indecision: Indecision::default(),
+            meter: Meter::default(),
+            kept: Mutex::default(),
+        };
         gate.try_cases()?;
         Ok(gate)
     }
@@ -296,11 +305,6 @@ impl ArgumentGate {
     /// The tools it stands before.
     pub fn tools(&self) -> &[String] {
         &self.options.tools
-    }
-
-    /// How often it came to which verdict.
-    pub(crate) fn verdicts(&self) -> [(Verdict, u64); 4] {
-        self.indecision.verdicts()
     }
 
     /// The pointers to the arguments it is about.
@@ -350,6 +354,11 @@ impl ArgumentGate {
 
     pub(crate) fn most_bytes(&self) -> usize {
         self.options.max_body_bytes
+    }
+
+    /// Whether arguments trigger it.
+    pub fn is_triggered(&self, arguments: &Value) -> bool {
+        self.gate.triggered(arguments).is_some()
     }
 
     /// What of the arguments is to be judged; nothing if they do not trigger it.

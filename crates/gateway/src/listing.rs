@@ -6,13 +6,14 @@
 use bytes::Bytes;
 use portcullis_core::error::Fault;
 use portcullis_core::{Principal, Sha256Digest};
-use portcullis_gauntlet::Gauntlet;
+use portcullis_gauntlet::{Gauntlet, Grants};
 use portcullis_governance::registry::{Registry, ToolEntry};
 use portcullis_upstream::Phase;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::edge::Era;
+use crate::edge::told::reaches;
 use crate::result::{Members, member, write_members};
 use crate::sealed::Seal;
 use crate::surface::offered::Offered;
@@ -107,7 +108,7 @@ impl List {
         world: &World,
         era: Era,
         cursor: Option<&str>,
-        principal: &Principal,
+        (principal, grants): (&Principal, &Grants),
         seal: &Seal,
     ) -> Result<Bytes, UnknownCursor> {
         let (digest, principal) = (self.digest.to_string(), principal.to_string());
@@ -120,27 +121,14 @@ impl List {
                 .ok_or(UnknownCursor)?,
         };
         let page = self.pages.get(index).cloned().unwrap_or_default();
-        let mut out = Vec::with_capacity(page.len() + 512);
-        out.extend_from_slice(format!("{{\"{}\":[", self.member).as_bytes());
-        out.extend_from_slice(&page);
-        out.push(b']');
-        if index + 1 < self.pages.len() {
-            let next = seal.close(&bound, (index + 1).to_string().as_bytes());
-            out.extend_from_slice(format!(",\"nextCursor\":\"{next}\"").as_bytes());
-        }
-        let mut meta = json!({"io.portcullis/servers": outcomes(world)});
+        let next =
+            (index + 1 < self.pages.len()).then(|| seal.close(&bound, (index + 1).to_string().as_bytes()));
+        let mut meta = json!({"io.portcullis/servers": outcomes(world, grants)});
         if self.is_empty() {
             meta["io.portcullis/empty"] = json!(self.why_empty(world.registry()));
         }
-        out.extend_from_slice(format!(",\"_meta\":{meta}").as_bytes());
-        if era == Era::Modern {
-            // PRO-69: what is listed is this principal's, whatever the servers say of their parts.
-            let ttl = ttl_ms(world);
-            let cached = format!(",\"resultType\":\"complete\",\"ttlMs\":{ttl},\"cacheScope\":\"private\"");
-            out.extend_from_slice(cached.as_bytes());
-        }
-        out.push(b'}');
-        Ok(out.into())
+        let ttl = (era == Era::Modern).then(|| ttl_ms(world, grants));
+        Ok(served(self.member, &page, next.as_deref(), &meta.to_string(), ttl).into())
     }
 
     /// Never an unexplained empty list (PRO-3).
@@ -152,10 +140,31 @@ impl List {
     }
 }
 
+/// A page as it is served: items that were rendered before, between their braces. Modern clients are told how long they may
+/// keep it.
+pub fn served(member: &str, page: &[u8], next: Option<&str>, meta: &str, ttl_ms: Option<u64>) -> Vec<u8> {
+    let mut rest = String::from("]");
+    if let Some(next) = next {
+        rest += &format!(",\"nextCursor\":\"{next}\"");
+    }
+    rest += &format!(",\"_meta\":{meta}");
+    if let Some(ttl) = ttl_ms {
+        // PRO-69: what is listed is this principal's, whatever the servers say of their parts.
+        rest += &format!(",\"resultType\":\"complete\",\"ttlMs\":{ttl},\"cacheScope\":\"private\"");
+    }
+    rest.push('}');
+    let head = format!("{{\"{member}\":[");
+    let mut out = Vec::with_capacity(head.len() + page.len() + rest.len());
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(page);
+    out.extend_from_slice(rest.as_bytes());
+    out
+}
+
 /// How long a modern client may keep what it is told now: not at all while a server is halted or being looked at,
 /// since that may end at any moment (SURF-86).
-pub(crate) fn ttl_ms(world: &World) -> u64 {
-    let settled = world.registry().servers().all(|server| {
+pub(crate) fn ttl_ms(world: &World, grants: &Grants) -> u64 {
+    let settled = world.registry().servers().filter(|server| reaches(grants, server)).all(|server| {
         let upstream = world.upstream(&server.record.server_identity);
         let phase = upstream.map(|upstream| upstream.connection().status().phase);
         server.is_active() && !matches!(phase, Some(Phase::Connecting))
@@ -163,10 +172,11 @@ pub(crate) fn ttl_ms(world: &World) -> u64 {
     if settled { TTL_MS } else { 0 }
 }
 
-/// How each server is (PRO §3): its items stay listed whatever that is.
-pub(crate) fn outcomes(world: &World) -> Map<String, Value> {
+/// How each server is (PRO §3) that somebody with these grants can see: its items stay listed whatever that is.
+pub(crate) fn outcomes(world: &World, grants: &Grants) -> Map<String, Value> {
     let registry = world.registry();
     (registry.servers())
+        .filter(|server| reaches(grants, server))
         .map(|server| {
             let name = &server.record.server_identity;
             let phase = world.upstream(name).map(|upstream| upstream.connection().status().phase);

@@ -152,9 +152,8 @@ fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {
     let mut changes: Vec<(&str, Option<&RawValue>)> =
         vec![("_meta", Some(&meta)), ("resultType", modern.then_some(&*complete))];
     if view.kind == ResultKind::Resource {
-        // The modern era wants to know how long it keeps (PRO §4); what a server says of sharing does not count.
-        let ttl = member(&members, "ttlMs").unwrap_or(&stale);
-        changes.push(("ttlMs", modern.then_some(ttl)));
+        // The modern era wants to know how long it keeps (PRO §4); what a server says of that does not count (SURF-86).
+        changes.push(("ttlMs", modern.then_some(&*stale)));
         changes.push(("cacheScope", modern.then_some(&*private)));
     }
     let mapped = view.uris.and_then(|map| with_our_uris(&members, view.kind, map));
@@ -255,7 +254,7 @@ mod tests {
 
     #[test]
     fn only_links_and_embedded_resources_are_mapped() {
-        // PRO-12
+        // PRO-12, SURF-86
         let ours = |uri: &str| format!("p:{uri}");
         let text = r#"{"content":[{"type":"text","text":"see file:///a, a resource"},{"type":"resource_link","uri":"file:///a","name":"a"},{"type":"resource","resource":{"uri":"file:///b","text":"file:///b"}}]}"#;
         let out = shaped_as(text, Era::Legacy, ResultKind::Tool, Some(&ours));
@@ -263,7 +262,7 @@ mod tests {
         assert!(out.starts_with(want), "{out}");
         let text = r#"{"contents":[{"uri":"file:///a","text":"x"}],"ttlMs":5,"cacheScope":"public"}"#;
         let modern = shaped_as(text, Era::Modern, ResultKind::Resource, Some(&ours));
-        let want = r#"{"contents":[{"uri":"p:file:///a","text":"x"}],"ttlMs":5,"cacheScope":"private","#;
+        let want = r#"{"contents":[{"uri":"p:file:///a","text":"x"}],"ttlMs":0,"cacheScope":"private","#;
         assert!(modern.starts_with(want), "{modern}");
         let legacy = shaped_as(text, Era::Legacy, ResultKind::Resource, None);
         assert!(!legacy.contains("ttlMs") && !legacy.contains("cacheScope"), "{legacy}");

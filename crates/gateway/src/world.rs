@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use portcullis_catalog::CatalogSnapshot;
 use portcullis_core::ServerIdentity;
-use portcullis_gauntlet::Gauntlet;
+use portcullis_gauntlet::{Gauntlet, Grants};
 use portcullis_governance::registry::{ActiveRegistry, Registry};
 use tokio::sync::watch;
 
@@ -16,9 +16,10 @@ use crate::exposure::Shelf;
 use crate::exposure::definitions::stand_ins;
 use crate::listing::{self, List};
 use crate::surface::SurfaceOptions;
+use crate::surface::audience::Hidden;
 use crate::surface::offered::Offered;
 use crate::surface::profile::Profile;
-use crate::surface::published::{self, Lists, Press, Published};
+use crate::surface::published::{self, ListKey, Lists, Press, Published};
 use crate::upstreams::Upstream;
 
 /// Everything a call needs, consistent with itself.
@@ -72,21 +73,35 @@ impl World {
 
     /// The list of whole definitions that a client of a profile gets, made when it is first asked for. What a tool's
     /// structured results may be differs between the eras (GNT-P3).
-    pub(crate) fn published(&self, era: Era, profile: &Profile, pruned: &Pruned) -> Arc<Published> {
-        self.published.get(era, &profile.name, pruned, || {
-            let tools = self.offered(era);
+    pub(crate) fn published(
+        &self,
+        era: Era,
+        profile: &Profile,
+        hidden: &Hidden,
+        pruned: &Pruned,
+    ) -> Arc<Published> {
+        let key =
+            ListKey { era, profile: profile.name.clone(), hidden: hidden.clone(), pruned: pruned.clone() };
+        self.published.get(key, |key| {
             let servers = (self.registry.servers().count(), self.has_records());
-            self.press.publish(tools, era, profile, servers, pruned, stand_ins())
+            self.press.publish(self.offered(era, hidden), key, profile, servers, stand_ins())
         })
     }
 
+    /// Names of tools that somebody with these grants is not shown (CAT-53).
+    pub(crate) fn hidden(&self, grants: &Grants) -> Hidden {
+        self.shelf.hidden(&self.registry, grants)
+    }
+
     /// Every definition as accepted and cleaned, before it is made to fit.
-    pub(crate) fn offered(&self, era: Era) -> Vec<Offered> {
-        published::offered(
+    pub(crate) fn offered(&self, era: Era, hidden: &Hidden) -> Vec<Offered> {
+        let mut tools = published::offered(
             &self.registry,
             |entry| listing::tool_definition(entry, &self.gauntlet, era),
             &self.own,
-        )
+        );
+        tools.retain(|tool| !hidden.contains(&tool.name));
+        tools
     }
 
     /// Whether a records server is among the servers.
@@ -131,8 +146,9 @@ impl World {
         std::thread::spawn(move || {
             if mode == crate::exposure::Mode::Passthrough {
                 let profile = self.surface_options().profile("");
+                let hidden = self.hidden(&Grants::Declared);
                 for era in [Era::Legacy, Era::Modern] {
-                    self.published(era, profile, &Pruned::new());
+                    self.published(era, profile, &hidden, &Pruned::new());
                 }
             } else {
                 drop(self.catalogue().clone());

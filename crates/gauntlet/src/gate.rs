@@ -197,17 +197,6 @@ impl Indecision {
     fn has_decided(&self) -> bool {
         self.allowed.load(Ordering::Acquire) + self.denied.load(Ordering::Acquire) > 0
     }
-
-    /// How often it came to which verdict.
-    pub fn verdicts(&self) -> [(Verdict, u64); 4] {
-        let (unknown, failed) = self.undecided();
-        [
-            (Verdict::Allow, self.allowed.load(Ordering::Acquire)),
-            (Verdict::Deny, self.denied.load(Ordering::Acquire)),
-            (Verdict::UnknownSubject, unknown),
-            (Verdict::SourceError, failed),
-        ]
-    }
 }
 
 #[cfg(test)]

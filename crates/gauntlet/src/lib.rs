@@ -47,6 +47,7 @@ mod blocks;
 pub mod capability;
 pub mod error;
 pub mod gate;
+pub mod gate_meter;
 pub mod gauntlet;
 pub mod glob;
 mod kind;

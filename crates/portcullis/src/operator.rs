@@ -122,6 +122,7 @@ pub(crate) enum Request {
     },
     SurfaceParts {
         mode: Option<portcullis_gateway::exposure::Mode>,
+        principal: Option<String>,
     },
     GateTry {
         id: Option<String>,
@@ -724,7 +725,10 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             let only = only.as_deref().map(server).transpose()?;
             json!(control.capabilities(only.as_ref(), *live).await?)
         }
-        Request::SurfaceParts { mode } => json!(control.surface_parts(*mode)),
+        Request::SurfaceParts { mode, principal } => {
+            let agent = principal.as_deref().map(|name| control.agent(name)).transpose()?;
+            json!(control.surface_parts(*mode, agent.as_ref()))
+        }
         Request::GateTry { id } => json!(control.try_gates(&desk.edge, id.as_deref()).await),
         Request::Alarms => json!(control.alarms()),
         Request::ResultSizes { seconds, limit } => json!(control.result_sizes(*seconds, *limit)),
@@ -826,6 +830,7 @@ fn register_args(asked: &Registration) -> Value {
         "declaration_file": asked.declaration_file, "attest": asked.attest, "waive_isolation": asked.waive_isolation,
         "grant": asked.grant.as_ref().map(|grant| grant.which),
         "grant_to": asked.grant.as_ref().and_then(|grant| grant.agent.as_ref()),
+        "waive": asked.waive, "allow_over_budget": asked.allow_over_budget,
     })
 }
 

@@ -77,10 +77,7 @@ impl Probe<'_> {
                 Endpoint::Records(place) => {
                     let name = self.server.as_str();
                     let options = self.settings.records.get(name).cloned().unwrap_or_default();
-                    let secrets =
-                        (self.settings.records_secrets.clone(), self.settings.records_hooks.clone());
-                    let version = &self.settings.client_version;
-                    let link = RecordsLink::new(name, place, options, secrets, version, events.clone());
+                    let link = RecordsLink::new(name, place, options, self.settings, events.clone());
                     let link = Link::Records(Box::new(link));
                     self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
                 }

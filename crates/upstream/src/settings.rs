@@ -50,6 +50,8 @@ pub struct Settings {
     pub records_secrets: Option<std::path::PathBuf>,
     /// Subscriptions of theirs that deliver to us.
     pub records_hooks: std::sync::Arc<crate::records::hooks::Hooks>,
+    /// What their expand gate comes to.
+    pub records_gate: std::sync::Arc<portcullis_gauntlet::gate_meter::Meter>,
     /// After so many failures in a row callers are refused at once until the pause is over.
     pub breaker_failures: u32,
 }
@@ -78,6 +80,7 @@ impl Default for Settings {
             records: std::collections::BTreeMap::new(),
             records_secrets: None,
             records_hooks: std::sync::Arc::default(),
+            records_gate: std::sync::Arc::default(),
             breaker_failures: 5,
         }
     }

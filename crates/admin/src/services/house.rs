@@ -26,6 +26,45 @@ pub struct FootprintRecord {
     pub modes: Vec<ModeTokens>,
     /// The profiles there are.
     pub profiles: Vec<String>,
+    /// What each step of making the list fit would come to.
+    pub ladder: Vec<LadderStep>,
+    /// Texts that are published otherwise than they were accepted.
+    pub changes: Vec<PublishedText>,
+    /// How the list of whole definitions changed in 90 days.
+    pub history: Vec<HistoryPoint>,
+}
+
+/// The list after a step of making it fit.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct LadderStep {
+    /// Which, from 0.
+    pub step: u8,
+    /// Its bytes then.
+    pub bytes: usize,
+}
+
+/// One text, as accepted and as published.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PublishedText {
+    /// The tool.
+    pub tool: String,
+    /// Where in its definition.
+    pub pointer: String,
+    /// As accepted.
+    pub accepted: String,
+    /// As published; nothing if it is gone.
+    pub published: Option<String>,
+}
+
+/// The list at one moment.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct HistoryPoint {
+    /// When it became so.
+    pub at: String,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its tokens, as o200k counts.
+    pub tokens: u64,
 }
 
 /// What a mode costs.
@@ -99,6 +138,11 @@ impl HouseService {
         mode: Option<Mode>,
     ) -> Result<FootprintRecord, AdminError> {
         let control = self.control.clone();
+        let history = control.surface_history(90).await?;
+        let history = history
+            .into_iter()
+            .map(|point| HistoryPoint { at: point.at, bytes: point.bytes, tokens: point.tokens })
+            .collect();
         // Counting tokens takes its time.
         let counted = tokio::task::spawn_blocking(move || -> Result<FootprintRecord, AdminError> {
             let (surface, footprint) = control.surface(profile.as_deref(), mode)?;
@@ -114,7 +158,24 @@ impl HouseService {
                 });
             }
             let instructions = surface.instructions.to_string();
-            Ok(FootprintRecord { footprint, instructions, modes, profiles: control.surface_profiles() })
+            let ladder = control.surface_ladder(&surface);
+            let ladder =
+                ladder.iter().map(|size| LadderStep { step: size.step, bytes: size.bytes }).collect();
+            let changes = surface.changes().into_iter().map(|change| PublishedText {
+                tool: change.tool,
+                pointer: change.pointer,
+                accepted: change.before,
+                published: change.after,
+            });
+            Ok(FootprintRecord {
+                footprint,
+                instructions,
+                modes,
+                profiles: control.surface_profiles(),
+                ladder,
+                changes: changes.collect(),
+                history,
+            })
         });
         counted.await.map_err(|error| AdminError::failure(error.to_string()))?
     }

@@ -346,8 +346,9 @@ impl ServerService {
         op: &Op,
         name: &ServerIdentity,
         grant: Option<GrantAhead>,
+        waived: (Vec<String>, bool),
     ) -> Result<ReplacedRecord, AdminError> {
-        self.control.accept_draft(op.operator(), name, op.reason(), grant).await?;
+        self.control.accept_draft(op.operator(), name, op.reason(), grant, waived).await?;
         let (server, approvals_granted) = (self.row(name)?, self.granted(name));
         Ok(ReplacedRecord {
             server,

@@ -68,7 +68,7 @@ args! {
         url: Option<NonBlank>, credential_file: Option<NonBlank>, tls_spki: Option<NonBlank>, surface: SurfaceWord, trust_tier_requested: Integer<0, 3>,
         justification: NonBlank, policy_tags: Vec<ModeWord>, declaration: NonBlank<16777216>,
         declaration_file: Option<NonBlank>, attest: Option<NonBlank>, waive_isolation: Option<NonBlank>,
-        grant: Option<GrantWord>, grant_to: Option<NonBlank>,
+        grant: Option<GrantWord>, grant_to: Option<NonBlank>, waive: Option<Vec<NonBlank>>, allow_over_budget: Option<bool>,
     }
 }
 
@@ -170,9 +170,12 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
     let (servers, name) = (cx.servers(), args.server_id.0);
     let target = TargetId::new("server", &name);
     let ahead = ahead(args.grant, args.grant_to);
+    let waive: Vec<String> = args.waive.unwrap_or_default().into_iter().map(String::from).collect();
+    let allow_over_budget = args.allow_over_budget.unwrap_or(false);
     if !servers.is_registered(&name) && args.declaration.is_none() {
+        let waived = (waive, allow_over_budget);
         let (record, receipt) = grant
-            .commit(target, move |op| async move { servers.accept_draft(&op, &name, ahead).await })
+            .commit(target, move |op| async move { servers.accept_draft(&op, &name, ahead, waived).await })
             .await?;
         return Ok(Committed::ok(record, receipt));
     }
@@ -183,8 +186,8 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
         carry_approvals: args.carry_approvals.unwrap_or(false),
         grant: ahead,
         reason: grant.reason().to_owned(),
-        waive: args.waive.unwrap_or_default().into_iter().map(String::from).collect(),
-        allow_over_budget: args.allow_over_budget.unwrap_or(false),
+        waive,
+        allow_over_budget,
     };
     let (record, receipt) = grant
         .commit(target, move |op| async move {
@@ -250,5 +253,7 @@ fn registration(args: Register) -> Result<Registration, AdminError> {
         attest: args.attest.map(String::from),
         waive_isolation: args.waive_isolation.map(String::from),
         grant: ahead(args.grant, args.grant_to),
+        waive: args.waive.unwrap_or_default().into_iter().map(String::from).collect(),
+        allow_over_budget: args.allow_over_budget.unwrap_or_default(),
     })
 }

@@ -69,6 +69,8 @@ impl Control {
             attest: asked.attest,
             waive_isolation: None,
             grant: None,
+            waive: Vec::new(),
+            allow_over_budget: false,
         };
         let mut checked = check(&registration)?;
         if let Transport::Stdio { process } = &mut checked.transport {

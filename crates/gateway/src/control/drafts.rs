@@ -42,6 +42,8 @@ impl KeptDraft {
             attest: self.attest.clone(),
             waive_isolation: None,
             grant: None,
+            waive: Vec::new(),
+            allow_over_budget: false,
         }
     }
 
@@ -96,12 +98,14 @@ impl Control {
         name: &ServerIdentity,
         reason: &str,
         grant: Option<GrantAhead>,
+        (waive, allow_over_budget): (Vec<String>, bool),
     ) -> Result<RegistrationRecord, ControlError> {
         let Some((kept, file)) = KeptDraft::find(self.home(), name) else {
             let message = format!("there is no server and no draft '{name}'");
             return Err(ControlError::new(ErrorCode::NotFound, message));
         };
-        let registration = Registration { grant, ..kept.registration(name.as_str(), &file, reason) };
+        let drafted = kept.registration(name.as_str(), &file, reason);
+        let registration = Registration { grant, waive, allow_over_budget, ..drafted };
         self.register(operator, registration).await
     }
 }

@@ -55,15 +55,17 @@ use portcullis_governance::registry::{Names, Registry, ServerEntry};
 use portcullis_governance::session::Roll;
 use portcullis_upstream::Settings;
 
-use crate::access::AccessOptions;
 use crate::access::agent_keys::AgentKeys;
+use crate::access::{Access, AccessOptions};
 use crate::alarms::{Alarm, Alarms};
 use crate::controls::CallOptions;
+use crate::edge::usable::Usable;
 use crate::exposure::{ExposureOptions, Shelf};
 use crate::gates::Gates;
 use crate::replicas::Replicas;
 use crate::shaping::{Shaping, ShapingOptions, TOOL_VIEW_DEFINITION};
 use crate::surface::SurfaceOptions;
+use crate::surface::audience::Readers;
 use crate::surface::published::Press;
 use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
@@ -90,7 +92,7 @@ pub use replay::{Replayed, VerdictChange, Verdicts};
 pub use secrets::SecretRow;
 pub use sessions::{Ended, SessionRow};
 pub use start::Gateway;
-pub use surface::{SurfaceParts, ToolPart};
+pub use surface::{SurfaceParts, SurfacePoint, ToolPart};
 pub use tokens::OperatorToken;
 
 /// How a gateway is set up.
@@ -293,6 +295,10 @@ pub struct Control {
     sessions: Arc<Roll>,
     permits: Arc<LivePermits>,
     keys: Arc<AgentKeys>,
+    access: Arc<Access>,
+    /// What agents can use of what is listed, and who reads it.
+    usable: Arc<Usable>,
+    readers: Arc<Readers>,
     operators: operators::Operators,
     kept: kept::KeptDocuments,
     refused_tokens: std::sync::Mutex<portcullis_governance::operator::passphrase::Lockout>,

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use portcullis_core::error::one_line;
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::record::RegistrationRecord;
-use portcullis_governance::registry::{Registry, ServerEntry, ToolEntry};
+use portcullis_governance::registry::{Registry, ServerEntry, ServerLive, ToolEntry, Trust};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::{ControlError, State};
 use crate::edge::Era;
@@ -36,43 +38,70 @@ pub struct Predicted {
 pub(super) struct Waived<'a> {
     pub(super) rules: &'a [String],
     pub(super) over_budget: bool,
+    /// Whether the server is taken in and not taken again: then only what publishing cannot put right stands against it.
+    pub(super) is_first: bool,
+}
+
+/// Lints that stand against a server from the beginning: it asks for credentials, has a name nobody can use, or hides
+/// characters. What it claims against its own declaration is corrected wherever it is published.
+const FROM_THE_BEGINNING: [&str; 3] = ["L006", "L009", "L010"];
+
+impl Waived<'_> {
+    /// As it is on record; nothing if nothing was waived.
+    pub(super) fn on_record(&self) -> Option<Value> {
+        let lints: Vec<String> = self.rules.iter().map(|rule| one_line(rule)).collect();
+        (!lints.is_empty() || self.over_budget)
+            .then(|| json!({"lints": lints, "over_budget": self.over_budget}))
+    }
 }
 
 impl State {
-    /// What accepting a changed server would come to, or why it may not be accepted.
+    /// Refuses a new or changed server whose definitions, or what it says of itself, no agent should be shown unless an
+    /// operator says so. What was accepted before is not asked about again.
+    pub(super) fn check_lints(
+        &self,
+        options: &SurfaceOptions,
+        (record, accepted): (&RegistrationRecord, &Arc<AcceptedDeclaration>),
+        waived: &Waived<'_>,
+    ) -> Result<(), ControlError> {
+        let (now, next) = self.before_and_after(record, accepted);
+        let as_accepted =
+            SurfaceOptions { routability: Routability::Lint, mode: Budgeting::Report, ..options.clone() };
+        let errors = |entries: Vec<ServerEntry>| -> Vec<Finding> {
+            let found = self.with_input(entries, &as_accepted, surface::findings).into_iter();
+            found
+                .filter(|one| one.server == record.server_identity.as_str())
+                .filter(|one| one.severity == Severity::Error)
+                .filter(|one| !waived.is_first || FROM_THE_BEGINNING.contains(&one.rule))
+                .collect()
+        };
+        let found = errors(next);
+        let is_waived = |error: &Finding| waived.rules.iter().any(|rule| rule == error.rule);
+        if found.iter().all(is_waived) {
+            return Ok(());
+        }
+        let known = errors(now);
+        let Some(error) = found.iter().find(|error| !known.contains(error) && !is_waived(error)) else {
+            return Ok(());
+        };
+        let about = if error.tool.is_empty() { &error.server } else { &error.tool };
+        let message = format!(
+            "{} {about}: {}; `--waive {}` accepts it all the same, with your reason on record",
+            error.rule, error.message, error.rule
+        );
+        Err(ControlError::field("waive", message))
+    }
+
+    /// What accepting a new or changed server would come to, or why it may not be accepted.
     pub(super) fn predict(
         &self,
         options: &SurfaceOptions,
-        before: &ServerEntry,
-        record: &RegistrationRecord,
-        accepted: &Arc<AcceptedDeclaration>,
+        (record, accepted): (&RegistrationRecord, &Arc<AcceptedDeclaration>),
         waived: &Waived<'_>,
     ) -> Result<Predicted, ControlError> {
-        let now = self.trusted_entries();
-        let name = &record.server_identity;
-        let changed =
-            ServerEntry { record: Arc::new(record.clone()), declaration: accepted.clone(), ..before.clone() };
-        let mut next: Vec<ServerEntry> =
-            now.iter().filter(|entry| entry.record.server_identity != *name).cloned().collect();
-        next.push(changed);
-        let as_accepted =
-            SurfaceOptions { routability: Routability::Lint, mode: Budgeting::Report, ..options.clone() };
-        let errors = |surface: &Surface| -> Vec<Finding> {
-            let own = surface.findings.iter().filter(|one| one.server == name.as_str());
-            own.filter(|one| one.severity == Severity::Error).cloned().collect()
-        };
-        // What was accepted before is not asked about again.
-        let known = errors(&self.surface_of(now.clone(), &as_accepted));
-        let stands_against = (errors(&self.surface_of(next.clone(), &as_accepted)).into_iter())
-            .find(|error| !known.contains(error) && !waived.rules.iter().any(|rule| rule == error.rule));
-        if let Some(error) = stands_against {
-            let message = format!(
-                "{} {}: {}; `--waive {}` accepts it all the same, with your reason on record",
-                error.rule, error.tool, error.message, error.rule
-            );
-            return Err(ControlError::field("waive", message));
-        }
-        let (before, after) = (self.surface_of(now, options), self.surface_of(next, options));
+        let (now, next) = self.before_and_after(record, accepted);
+        let before = self.with_input(now, options, surface::compile);
+        let after = self.with_input(next, options, surface::compile);
         let predicted = predicted(&before, &after, options);
         if options.mode == Budgeting::Enforce && after.ladder_step == 7 && !waived.over_budget {
             let message = format!(
@@ -84,16 +113,48 @@ impl State {
         Ok(predicted)
     }
 
-    fn surface_of(&self, entries: Vec<ServerEntry>, options: &SurfaceOptions) -> Surface {
+    /// The servers there are, and those there would be.
+    fn before_and_after(
+        &self,
+        record: &RegistrationRecord,
+        accepted: &Arc<AcceptedDeclaration>,
+    ) -> (Vec<ServerEntry>, Vec<ServerEntry>) {
+        let now = self.trusted_entries();
+        let (others, before): (Vec<ServerEntry>, Vec<ServerEntry>) =
+            now.iter().cloned().partition(|entry| entry.record.server_identity != record.server_identity);
+        let before = before.first();
+        let changed = ServerEntry {
+            record: Arc::new(record.clone()),
+            declaration: accepted.clone(),
+            live: before.map_or_else(|| Arc::new(ServerLive::of(accepted)), |before| before.live.clone()),
+            trust: before.map_or(Trust::Untrusted, |before| before.trust),
+            tools: before.map(|before| before.tools.clone()).unwrap_or_default(),
+        };
+        (now, others.into_iter().chain([changed]).collect())
+    }
+
+    /// What is made of the surface that these servers would have.
+    fn with_input<T>(
+        &self,
+        entries: Vec<ServerEntry>,
+        options: &SurfaceOptions,
+        make: impl FnOnce(&Input<'_>) -> T,
+    ) -> T {
+        // SURF-18: what it would say of itself counts, as far as the operator says nothing in its place.
         let introduced = |entry: &ServerEntry| Introduced {
             name: entry.record.server_identity.to_string(),
+            digest: options
+                .servers
+                .get(entry.record.server_identity.as_str())
+                .and_then(|said| said.digest.clone()),
+            instructions: entry.declaration.live().instructions.clone(),
             ..Introduced::default()
         };
         let servers: Vec<Introduced> = entries.iter().map(introduced).collect();
         let records = entries.iter().any(|entry| entry.record.transport.is_builtin());
         let registry = Registry::named(entries, self.policy.clone(), self.names);
         let definition = |entry: &ToolEntry| listing::tool_definition(entry, &self.gauntlet, Era::Modern);
-        surface::compile(&Input {
+        make(&Input {
             tools: published::offered(&registry, definition, &[]),
             mode: Mode::Passthrough,
             profile: options.profile(""),

@@ -150,8 +150,9 @@ impl Control {
             process.confine(profile);
         }
         let accepted = Arc::new(accepted);
-        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget };
-        let surface = state.predict(&self.options.surface, &entry, &next, &accepted, &waived)?;
+        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget, is_first: false };
+        state.check_lints(&self.options.surface, (&next, &accepted), &waived)?;
+        let surface = state.predict(&self.options.surface, (&next, &accepted), &waived)?;
         let carried = match asked.carry_approvals {
             true => self.carried(operator, &entry, &accepted, &asked.reason),
             false => Vec::new(),
@@ -162,9 +163,8 @@ impl Control {
         let granted = ahead.given.len();
         let ended = self.book.of_server(name, entry.epoch());
         let mut changed = changed_event(operator, &next, "accept", &asked.reason);
-        if !asked.waive.is_empty() || asked.allow_over_budget {
-            let waived: Vec<String> = asked.waive.iter().map(|rule| one_line(rule)).collect();
-            let record = json!({"how": "accept", "reason": one_line(&asked.reason), "record": next, "server": name, "waived": {"lints": waived, "over_budget": asked.allow_over_budget}});
+        if let Some(waived) = waived.on_record() {
+            let record = json!({"how": "accept", "reason": one_line(&asked.reason), "record": next, "server": name, "waived": waived});
             changed = changed.data(record);
         }
         let mut events = vec![changed];

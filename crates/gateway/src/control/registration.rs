@@ -32,9 +32,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ahead::GrantAhead;
+use super::predicted::Waived;
 use super::reacceptance::{carry_events, changed_event, superseded_event};
 use super::watch::with_surface;
 use super::{Control, ControlError, State, announced};
+use crate::surface::Budgeting;
 use crate::upstreams::surface;
 
 /// How an operator says a server is reached.
@@ -96,6 +98,12 @@ pub struct Registration {
     /// What is approved in the same step (GOV-1404).
     #[serde(default)]
     pub grant: Option<GrantAhead>,
+    /// Lints that do not stand against it (SURF §4).
+    #[serde(default)]
+    pub waive: Vec<String>,
+    /// Whether it may make the list of tools too large for clients (SURF-55).
+    #[serde(default)]
+    pub allow_over_budget: bool,
 }
 
 /// What `mcp test` found.
@@ -230,6 +238,13 @@ impl Control {
             registered_by: operator.actor().to_string(),
             registered_at: now,
         };
+        let accepted = Arc::new(accepted);
+        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget, is_first: true };
+        let options = &self.options.surface;
+        state.check_lints(options, (&record, &accepted), &waived)?;
+        if options.mode == Budgeting::Enforce {
+            state.predict(options, (&record, &accepted), &waived)?;
+        }
         failpoint::pass("declaration.before_accept");
         let ahead = self.give_ahead(
             operator,
@@ -241,18 +256,23 @@ impl Control {
         let given = ahead.given.iter().flat_map(|(approval, view)| carry_events(operator, approval, view));
         let before = state.entries.get(&checked.identity).cloned();
         let Some(before) = before else {
-            let mut events = registration_events(operator, &record, &accepted);
+            let mut events = registration_events(operator, &record, &accepted, waived.on_record());
             events.extend(given);
             self.commit(operator, events).await?;
             failpoint::pass("registry.before_commit");
             state.counters.insert(checked.identity, counter);
-            state.add(record.clone(), Arc::new(accepted), &self.log, &self.settings);
+            state.add(record.clone(), accepted, &self.log, &self.settings);
             self.world.swap(state.world());
             self.enter_ahead(ahead);
             return Ok((record, 0));
         };
         let ended = self.book.of_server(&checked.identity, before.epoch());
-        let mut events = vec![changed_event(operator, &record, "update", &asked.justification)];
+        let mut changed = changed_event(operator, &record, "update", &asked.justification);
+        if let Some(waived) = waived.on_record() {
+            let data = json!({"how": "update", "reason": one_line(&asked.justification), "record": record, "server": record.server_identity, "waived": waived});
+            changed = changed.data(data);
+        }
+        let mut events = vec![changed];
         events.push(superseded_event(operator, &before.record));
         events.push(acceptance_event(operator, &record, &accepted));
         events.extend(self.invalidations(&ended, "version_change"));
@@ -263,7 +283,7 @@ impl Control {
         go_on(&stopped);
         failpoint::pass("registry.before_commit");
         state.counters.insert(checked.identity, counter);
-        self.replace(&mut state, &before, record.clone(), Arc::new(accepted), &ended).await;
+        self.replace(&mut state, &before, record.clone(), accepted, &ended).await;
         self.enter_ahead(ahead);
         Ok((record, ended.len()))
     }
@@ -625,13 +645,17 @@ fn registration_events(
     operator: &OperatorProof,
     record: &RegistrationRecord,
     accepted: &AcceptedDeclaration,
+    waived: Option<Value>,
 ) -> Vec<Event> {
     let actor = operator.actor();
     let (server, epoch) = (&record.server_identity, record.registration_epoch);
     let submitted =
         Event::new(EventName::ServerSubmitted, &actor).epoch(epoch).data(json!({"server": server}));
-    let registered =
-        Event::new(EventName::ServerRegistered, &actor).epoch(epoch).data(json!({"record": record}));
+    let mut data = json!({"record": record});
+    if let Some(waived) = waived {
+        data["waived"] = waived;
+    }
+    let registered = Event::new(EventName::ServerRegistered, &actor).epoch(epoch).data(data);
     vec![submitted, registered, acceptance_event(operator, record, accepted)]
 }
 

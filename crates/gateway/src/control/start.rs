@@ -186,16 +186,16 @@ impl Gateway {
             asking: tokio::sync::Mutex::default(),
             violations,
         });
-        let access = Access::new(
+        let access = Arc::new(Access::new(
             options.access.clone(),
             keys.clone(),
             options.principal.clone(),
             log.clone(),
             clock.clone(),
-        );
+        ));
         let edge = Edge::new(
             lifecycle,
-            access,
+            access.clone(),
             shaping.clone(),
             Controls::new(options.calls.clone()),
             options.version.clone(),
@@ -203,6 +203,7 @@ impl Gateway {
             settings.records_hooks.clone(),
         );
         let edge = Arc::new(edge);
+        let (usable, readers) = edge.audience();
         let control = Arc::new(Control {
             log,
             clock,
@@ -210,6 +211,9 @@ impl Gateway {
             sessions,
             permits,
             keys,
+            access,
+            usable,
+            readers,
             operators,
             kept,
             refused_tokens: std::sync::Mutex::default(),

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use portcullis_audit::{Event, EventName};
-use portcullis_core::{Actor, ServerIdentity, Sha256Digest};
-use portcullis_gauntlet::Grants;
+use portcullis_audit::{AuditError, Event, EventName, Record};
+use portcullis_core::{Actor, ErrorCode, Principal, ServerIdentity, Sha256Digest, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -14,9 +13,12 @@ use super::{Alarm, Control, ControlError, told_to_stop};
 use crate::alarms::AlarmKind;
 use crate::edge::Era;
 use crate::edge::told::introduced;
+use crate::edge::usable::Pruned;
 use crate::exposure::Mode;
 use crate::exposure::definitions::{listed, stand_ins};
+use crate::index::{Wanted, search};
 use crate::surface::instructions::Introduced;
+use crate::surface::ladder::StepSize;
 use crate::surface::offered::{Effect, Offered};
 use crate::surface::profile::Profile;
 use crate::surface::{self, Budgeting, Input, Surface, SurfaceOptions};
@@ -41,6 +43,12 @@ pub(super) fn check_servers<'a>(
 /// What a surface is made of, for who wants to see what it would be with other settings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SurfaceParts {
+    /// To whom.
+    #[serde(default)]
+    pub principal: String,
+    /// What kind of client that is, if the operator says so.
+    #[serde(default)]
+    pub profile: Option<String>,
     /// How tools are shown.
     pub mode: Mode,
     /// Their definitions, as accepted and cleaned.
@@ -51,10 +59,26 @@ pub struct SurfaceParts {
     pub records: bool,
     /// What stands for tools that have no room.
     pub stand_ins: Vec<String>,
+    /// Arguments it can never use (SURF-96).
+    #[serde(default)]
+    pub prune: Pruned,
     /// Bytes of the other lists, which are measured by themselves (SURF-50).
     #[serde(default)]
     pub beside: BTreeMap<String, usize>,
 }
+
+/// What the list came to at one moment (SURF-54).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[allow(missing_docs)]
+pub struct SurfacePoint {
+    pub at: String,
+    pub bytes: u64,
+    pub tokens: u64,
+    pub ladder_step: u64,
+}
+
+/// No history is longer than this.
+const MOST_POINTS: usize = 500;
 
 /// One definition.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -76,7 +100,7 @@ impl SurfaceParts {
             mode: self.mode,
             profile,
             options,
-            prune: std::collections::BTreeSet::new(),
+            prune: self.prune.clone(),
             servers: self.servers.clone(),
             records: self.records,
             stand_ins: self.stand_ins.clone(),
@@ -85,21 +109,43 @@ impl SurfaceParts {
 }
 
 impl Control {
-    /// Everything that can be shown, in a mode or in the one that is chosen for who does not choose.
-    pub fn surface_parts(&self, mode: Option<Mode>) -> SurfaceParts {
+    /// An agent by its name, as in `agent:ci`, if it is one that is known here.
+    pub fn agent(&self, name: &str) -> Result<Principal, ControlError> {
+        let agent = match name.contains(':') {
+            true => name.parse().ok(),
+            false => Principal::agent(name).ok(),
+        };
+        let known = |agent: &Principal| !self.access.grants_of(agent).is_empty();
+        agent.filter(known).ok_or_else(|| {
+            let message = format!(
+                "no agent {} is known; `portcullis key list` names those that are",
+                portcullis_core::name::printable(name)
+            );
+            ControlError::new(ErrorCode::NotFound, message)
+        })
+    }
+
+    /// Everything that can be shown to an agent, in a mode or in the one that is chosen for who does not choose. Without an
+    /// agent, to those that prove nothing.
+    pub fn surface_parts(&self, mode: Option<Mode>, agent: Option<&Principal>) -> SurfaceParts {
         let world = self.world();
+        let agent = agent.unwrap_or(&self.options.principal);
+        let grants = self.access.granted(agent);
         let mode = mode.unwrap_or_else(|| world.shelf().options().choose("", world.registry().tools().len()));
-        let (servers, records) = introduced(&world, &Grants::Declared);
+        let (servers, records) = introduced(&world, &grants);
         let part = |tool: &Offered| ToolPart {
             server: tool.server.clone(),
             effect: tool.effect,
             definition: tool.original().to_owned(),
         };
         let tools = match mode {
-            Mode::Passthrough => world.offered(Era::Modern).iter().map(part).collect(),
+            Mode::Passthrough => {
+                world.offered(Era::Modern, &world.hidden(&grants)).iter().map(part).collect()
+            }
             mode => {
                 let catalogue = world.catalogue();
-                let listed = listed(mode, catalogue, catalogue.everything());
+                let view = world.shelf().view(catalogue, world.registry(), &grants);
+                let listed = listed(mode, catalogue, &view);
                 let own = |definition| ToolPart { server: String::new(), effect: None, definition };
                 listed.into_iter().map(own).collect()
             }
@@ -112,7 +158,17 @@ impl Control {
         let beside = others
             .iter()
             .filter_map(|(name, method)| Some(((*name).to_owned(), world.list(method)?.bytes())));
-        SurfaceParts { mode, tools, servers, records, stand_ins: stand_ins(), beside: beside.collect() }
+        SurfaceParts {
+            principal: agent.to_string(),
+            profile: self.options.surface.principals.get(&agent.to_string()).cloned(),
+            mode,
+            tools,
+            servers,
+            records,
+            stand_ins: stand_ins(),
+            prune: (*self.usable.of(agent)).clone(),
+            beside: beside.collect(),
+        }
     }
 
     /// What clients of a profile are shown, and what it costs them; the profile of clients that name none if none is named.
@@ -128,9 +184,30 @@ impl Control {
             let message = format!("there is no such profile; there are {}", known.join(", "));
             return Err(ControlError::field("profile", message));
         };
-        let surface = self.surface_parts(mode).compile(profile, options);
-        let report = surface.report(profile);
+        let parts = self.surface_parts(mode, None);
+        let surface = parts.compile(profile, options);
+        let mut report = surface.report(profile);
+        report["principal"] = json!(parts.principal);
         Ok((surface, report))
+    }
+
+    /// How the list of whole definitions grew and shrank in the last days: a point for each change, the oldest first.
+    pub async fn surface_history(&self, days: u64) -> Result<Vec<SurfacePoint>, ControlError> {
+        let since = self.clock.now().as_millis().saturating_sub(days.saturating_mul(86_400_000));
+        let wanted = Wanted {
+            event: Some(EventName::SurfaceCompiled.as_str().to_owned()),
+            since: Some(Timestamp::from_millis(since).to_string()),
+            ..Wanted::default()
+        };
+        let unreadable = |error: AuditError| ControlError::new(ErrorCode::Internal, error.to_string());
+        let found = search(self.log.dir(), &wanted, MOST_POINTS).await.map_err(unreadable)?;
+        let point = |record: Record| SurfacePoint {
+            at: record.time.to_string(),
+            bytes: record.data["bytes"].as_u64().unwrap_or_default(),
+            tokens: record.data["tokens"].as_u64().unwrap_or_default(),
+            ladder_step: record.data["ladder_step"].as_u64().unwrap_or_default(),
+        };
+        Ok(found.into_iter().map(point).collect())
     }
 
     /// How large results were in the last seconds, by tool, for a client that cuts at so many tokens (SURF-75).
@@ -142,6 +219,12 @@ impl Control {
     /// What somebody should look at and no call fails for.
     pub fn alarms(&self) -> Vec<Alarm> {
         self.alarms.all()
+    }
+
+    /// What each step of making a surface fit would come to.
+    pub fn surface_ladder(&self, surface: &Surface) -> Vec<StepSize> {
+        let options = &self.options.surface;
+        surface.explained(options.profile(&surface.profile), options)
     }
 
     /// The profiles of clients there are.
@@ -157,7 +240,7 @@ impl Control {
             let control = self.clone();
             let looked = tokio::task::spawn_blocking(move || {
                 let options = &control.options.surface;
-                control.surface_parts(Some(Mode::Passthrough)).compile(options.profile(""), options)
+                control.surface_parts(Some(Mode::Passthrough), None).compile(options.profile(""), options)
             });
             if let Ok(surface) = looked.await
                 && last.replace(surface.surface_digest) != Some(surface.surface_digest)

@@ -53,6 +53,7 @@ use crate::listing::{self, List};
 use crate::result::{self, View};
 use crate::sealed::Seal;
 use crate::shaping::Shaping;
+use crate::surface::audience::{Read, Readers};
 use crate::target::Target;
 use crate::world::WorldCell;
 use attendant::Attendant;
@@ -126,6 +127,8 @@ pub struct Edge {
     pub(crate) hooks: Arc<Hooks>,
     /// What agents can use at all of what is listed.
     usable: Arc<Usable>,
+    /// Who reads lists.
+    readers: Arc<Readers>,
 }
 
 /// An answer in its envelope.
@@ -149,7 +152,7 @@ impl Edge {
     /// An edge in front of `lifecycle`. Agents that prove nothing are `principal`.
     pub(crate) fn new(
         lifecycle: Arc<Lifecycle>,
-        access: Access,
+        access: Arc<Access>,
         shaping: Arc<Shaping>,
         controls: Controls,
         version: String,
@@ -168,7 +171,7 @@ impl Edge {
             world,
             version,
             principal,
-            access: Arc::new(access),
+            access,
             shaping,
             controls,
             seal: Seal::new(),
@@ -180,7 +183,13 @@ impl Edge {
             old_clients: http::OldClients::default(),
             hooks,
             usable: Arc::default(),
+            readers: Arc::default(),
         }
+    }
+
+    /// What agents can use, and who reads lists: for those who measure.
+    pub(crate) fn audience(&self) -> (Arc<Usable>, Arc<Readers>) {
+        (self.usable.clone(), self.readers.clone())
     }
 
     pub(crate) fn principal(&self) -> &Principal {
@@ -641,6 +650,7 @@ impl Edge {
         };
         let world = self.world.load();
         let principal = sender.conversation.session().principal();
+        let grants = self.access.granted(principal);
         let mode = self.mode(sender);
         let (stand_ins, published);
         let list = match (asked.method, mode) {
@@ -650,7 +660,6 @@ impl Edge {
             }
             ("tools/list", _) => {
                 let catalogue = world.catalogue();
-                let grants = self.access.granted(principal);
                 let view = world.shelf().view(catalogue, world.registry(), &grants);
                 stand_ins = List::stand_ins(listed(mode, catalogue, &view));
                 &stand_ins
@@ -660,7 +669,11 @@ impl Edge {
                 None => return Answer::unknown_method(method),
             },
         };
-        match list.page(&world, sender.era(), cursor.as_deref(), principal, &self.seal) {
+        if asked.method == "tools/list" {
+            let (profile, principal) = (self.profile(&world, sender).name.clone(), principal.clone());
+            self.readers.note(Read { profile, mode, principal });
+        }
+        match list.page(&world, sender.era(), cursor.as_deref(), (principal, &grants), &self.seal) {
             Ok(page) => Answer::Result(page),
             Err(listing::UnknownCursor) => {
                 Answer::invalid_params("unknown cursor; the list may have changed: begin again without one")
@@ -669,16 +682,17 @@ impl Edge {
     }
 
     fn discover(&self, sender: &Sender, mode: Mode) -> Bytes {
+        let grants = self.access.granted(sender.conversation.session().principal());
         let result = json!({
             "supportedVersions": SUPPORTED.map(Revision::as_str),
             "capabilities": self.capabilities(),
             "instructions": self.instructions(sender, mode),
             "resultType": "complete",
-            "ttlMs": listing::ttl_ms(&self.world.load()),
+            "ttlMs": listing::ttl_ms(&self.world.load(), &grants),
             "cacheScope": "private",
             "_meta": {
                 "io.modelcontextprotocol/serverInfo": self.server_info(),
-                "io.portcullis/servers": listing::outcomes(&self.world.load()),
+                "io.portcullis/servers": listing::outcomes(&self.world.load(), &grants),
             },
         });
         result.to_string().into()
@@ -686,12 +700,13 @@ impl Edge {
 
     /// The result of `initialize`.
     pub(crate) fn initialize(&self, revision: Revision, sender: &Sender, mode: Mode) -> Bytes {
+        let grants = self.access.granted(sender.conversation.session().principal());
         let result = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": self.capabilities(),
             "serverInfo": self.server_info(),
             "instructions": self.instructions(sender, mode),
-            "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load())},
+            "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load(), &grants)},
         });
         result.to_string().into()
     }

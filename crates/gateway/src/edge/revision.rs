@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Which era a client speaks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Era {
     /// 2024-11-05 to 2025-11-25: `initialize`, sessions.
     Legacy,

@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use portcullis_core::Sha256Digest;
 use portcullis_gauntlet::Grants;
+use portcullis_governance::registry::ServerEntry;
 
 use super::conversation::Conversation;
 use super::usable::Usable;
 use super::{Edge, Era, Sender};
+use crate::access::Access;
 use crate::exposure::Mode;
 use crate::exposure::definitions::MetaTool;
 use crate::surface::Budgeting;
@@ -24,13 +26,18 @@ impl Edge {
 
     /// The list of definitions as this client gets it.
     pub(super) fn published(&self, world: &World, sender: &Sender) -> Arc<Published> {
-        let pruned = self.usable.of(sender.conversation.session().principal());
-        world.published(sender.era(), self.profile(world, sender), &pruned)
+        let principal = sender.conversation.session().principal();
+        let hidden = world.hidden(&self.access.granted(principal));
+        world.published(sender.era(), self.profile(world, sender), &hidden, &self.usable.of(principal))
     }
 
     /// Who reads lists, for news of them.
     pub(super) fn reader(&self, sender: &Sender) -> Reader {
-        Reader { conversation: sender.conversation.clone(), usable: self.usable.clone() }
+        Reader {
+            conversation: sender.conversation.clone(),
+            usable: self.usable.clone(),
+            access: self.access.clone(),
+        }
     }
 
     /// What a model is told, about the servers that who asks can see.
@@ -74,6 +81,7 @@ impl Edge {
 pub(crate) struct Reader {
     pub(super) conversation: Arc<Conversation>,
     pub(super) usable: Arc<Usable>,
+    pub(super) access: Arc<Access>,
 }
 
 impl Reader {
@@ -82,8 +90,10 @@ impl Reader {
         if method != "tools/list" {
             return Some(world.list(method)?.digest());
         }
-        let pruned = self.usable.of(self.conversation.session().principal());
-        let published = world.published(self.conversation.era(), profile(world, &self.conversation), &pruned);
+        let (era, principal) = (self.conversation.era(), self.conversation.session().principal());
+        let hidden = world.hidden(&self.access.granted(principal));
+        let profile = profile(world, &self.conversation);
+        let published = world.published(era, profile, &hidden, &self.usable.of(principal));
         Some(published.list.digest())
     }
 }
@@ -102,14 +112,16 @@ fn profile<'w>(world: &'w World, conversation: &Conversation) -> &'w Profile {
     }
 }
 
+/// Whether somebody with these grants can use anything of a server. Who cannot need not know that it is there.
+pub(crate) fn reaches(grants: &Grants, server: &ServerEntry) -> bool {
+    *grants == Grants::Declared || server.declaration.everything().any(|tool| grants.reach(tool.id().short()))
+}
+
 /// The servers somebody with these grants can see, and whether one of them keeps records.
 pub(crate) fn introduced(world: &World, grants: &Grants) -> (Vec<Introduced>, bool) {
     let (registry, options) = (world.registry(), world.surface_options());
-    let visible: Vec<_> = (registry.servers())
-        .filter(|server| {
-            server.is_active() && server.declaration.everything().any(|tool| grants.reach(tool.id().short()))
-        })
-        .collect();
+    let visible: Vec<_> =
+        (registry.servers()).filter(|server| server.is_active() && reaches(grants, server)).collect();
     let records = visible.iter().any(|server| server.record.transport.is_builtin());
     let servers = visible.into_iter().map(|server| {
         let name = server.record.server_identity.as_str();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portcullis_catalog::{CatalogSnapshot, Kind, NotOne, Request, SelectableItem, Standing, View};
 use portcullis_core::ErrorCode;
 use portcullis_core::error::{ErrorDocument, one_line};
+use portcullis_gauntlet::Grants;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -151,7 +152,7 @@ impl Looking<'_> {
 
     /// CTX-95: servers that cannot be reached, as far as this agent sees anything of theirs.
     fn unavailable(&self) -> Option<String> {
-        let down: Vec<String> = outcomes(self.world)
+        let down: Vec<String> = outcomes(self.world, &Grants::Declared)
             .into_iter()
             .filter(|(name, outcome)| {
                 let is_seen = || self.view.iter().any(|index| self.catalogue.items()[index].server == *name);

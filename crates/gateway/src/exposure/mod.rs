@@ -25,7 +25,7 @@ pub(crate) use meta_call::Manner;
 pub(crate) use shelf::Shelf;
 
 /// What a client is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Everything, whole.

@@ -12,6 +12,7 @@ use portcullis_governance::subject::Subject;
 use serde_json::Value;
 
 use super::ExposureOptions;
+use crate::surface::audience::Hidden;
 
 /// Where catalogues come from.
 #[derive(Debug)]
@@ -104,6 +105,20 @@ impl Shelf {
             wire_name: Some(entry.wire_name.clone()),
             labels: Some(Labels { title: label("title"), description: label("description") }),
         }
+    }
+
+    /// Tools that somebody with these grants is not shown in a list of whole definitions: what could never be called, and
+    /// what the operator hides. What is halted stays listed there.
+    pub(crate) fn hidden(&self, registry: &Registry, grants: &Grants) -> Hidden {
+        if *grants == Grants::Declared && self.options.filters.is_empty() {
+            return Hidden::new();
+        }
+        let hides = |entry: &&Arc<ToolEntry>| {
+            let (server, name) = (entry.tool.id().server().as_str(), entry.tool.id().item().name());
+            let filtered = self.options.filters.get(server).is_some_and(|filter| !filter.shows(name));
+            filtered || !grants.reach(entry.tool.id().short())
+        };
+        registry.tools().iter().filter(hides).map(|entry| entry.wire_name.clone()).collect()
     }
 
     /// What somebody with these grants sees: nothing that could never be called (CAT-53), nothing of a halted server, nothing

@@ -43,7 +43,9 @@ impl Lifecycle {
                 Err(reason) => (Verdict::SourceError, *reason),
             };
             let sha256 = document.ok().map(|document| Sha256Digest::of(document.to_string().as_bytes()));
-            let spent = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let elapsed = began.elapsed();
+            gate.meter.count(verdict, reason, elapsed);
+            let spent = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
             proposal.trail.note(
                 EventName::GateEvaluated,
                 json!({"id": gate.id(), "reason": reason, "source_ms": spent, "source_sha256": sha256, "verdict": verdict.as_str()}),

@@ -12,9 +12,10 @@
 //! | [`footprint`] | what a list costs, exactly |
 //! | [`profile`], [`ladder`] | what a client can take, and making a list fit it |
 //! | [`baseline`] | a surface may shrink but not grow unseen |
-//! | `report` | all of it as one document |
+//! | [`report`] | all of it as one document |
 //! | [`offered`] | one tool and every change to it, on a ledger |
 
+pub(crate) mod audience;
 pub mod baseline;
 pub mod duplicates;
 pub mod footprint;
@@ -25,7 +26,7 @@ pub mod lints;
 pub mod offered;
 pub mod profile;
 pub(crate) mod published;
-mod report;
+pub mod report;
 mod sentences;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ use portcullis_gauntlet::Glob;
 use serde::Deserialize;
 
 use crate::exposure::Mode;
+pub use crate::listing::served;
 use duplicates::{Hoisted, Note};
 use footprint::{Excess, Footprint, excesses, list_text};
 use instructions::{Introduced, Told, notes_fit, room_for_notes};
@@ -286,21 +288,7 @@ fn renumber(climbed: &mut Climbed, mut first: Vec<Note>) {
 /// List, instructions and what they cost.
 pub fn compile(input: &Input<'_>) -> Surface {
     let Compiled { list, excess } = compile_list(input);
-    let told = Told {
-        mode: input.mode,
-        records: input.records,
-        deferred: &list.deferred,
-        notes: &list.notes,
-        servers: input.servers.clone(),
-        prefix: input.profile.instructions_prefix_chars,
-        most: input.profile.instructions_max_chars,
-    };
-    let (instructions, mut findings) = instructions::compile(&told);
-    if input.options.routability != Routability::Off {
-        findings.extend(lints::lint(&list.tools, input.profile, &list.notes));
-    }
-    let pruned = list.ledger.iter().filter(|rewrite| rewrite.op == offered::Op::Prune);
-    findings.extend(pruned.map(|rewrite| lints::never_usable(&list.tools, rewrite)));
+    let (instructions, findings) = said(input, &list);
     let tools_json = list_text(&list.tools);
     Surface {
         profile: input.profile.name.clone(),
@@ -318,6 +306,31 @@ pub fn compile(input: &Input<'_>) -> Surface {
         ledger: list.ledger,
         findings,
     }
+}
+
+/// What is odd about a surface, without counting what it costs.
+pub(crate) fn findings(input: &Input<'_>) -> Vec<Finding> {
+    said(input, &compile_list(input).list).1
+}
+
+/// The instructions that go with a list, and what is odd about both.
+fn said(input: &Input<'_>, list: &Climbed) -> (String, Vec<Finding>) {
+    let told = Told {
+        mode: input.mode,
+        records: input.records,
+        deferred: &list.deferred,
+        notes: &list.notes,
+        servers: input.servers.clone(),
+        prefix: input.profile.instructions_prefix_chars,
+        most: input.profile.instructions_max_chars,
+    };
+    let (instructions, mut findings) = instructions::compile(&told);
+    if input.options.routability != Routability::Off {
+        findings.extend(lints::lint(&list.tools, input.profile, &list.notes));
+    }
+    let pruned = list.ledger.iter().filter(|rewrite| rewrite.op == offered::Op::Prune);
+    findings.extend(pruned.map(|rewrite| lints::never_usable(&list.tools, rewrite)));
+    (instructions, findings)
 }
 
 /// What two replicas compare.

@@ -1,4 +1,4 @@
-//! Lists as they are served: one per era, profile and what cannot be used, compiled once for each world.
+//! Lists as they are served: one per era, profile, what is hidden and what cannot be used, compiled once for each world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use portcullis_governance::declaration::SideEffect;
 use portcullis_governance::registry::{Registry, ToolEntry};
 
+use super::audience::Hidden;
 use super::ladder::Climbed;
 use super::offered::{Effect, Offered};
 use super::profile::Profile;
@@ -14,6 +15,17 @@ use crate::edge::Era;
 use crate::edge::usable::Pruned;
 use crate::exposure::Mode;
 use crate::listing::List;
+
+/// For whom a list is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ListKey {
+    pub(crate) era: Era,
+    pub(crate) profile: String,
+    /// What it is not shown.
+    pub(crate) hidden: Hidden,
+    /// What it cannot use.
+    pub(crate) pruned: Pruned,
+}
 
 /// A list as it is served, and how it came to be that.
 #[derive(Debug)]
@@ -27,7 +39,7 @@ pub(crate) struct Published {
 pub(crate) struct Press {
     options: SurfaceOptions,
     /// The last lists that fitted, for when the next one does not (SURF-65).
-    fitting: Mutex<BTreeMap<String, Vec<Offered>>>,
+    fitting: Mutex<BTreeMap<ListKey, Vec<Offered>>>,
 }
 
 impl Press {
@@ -43,10 +55,9 @@ impl Press {
     pub(crate) fn publish(
         &self,
         tools: Vec<Offered>,
-        era: Era,
+        key: &ListKey,
         profile: &Profile,
         (servers, records): (usize, bool),
-        pruned: &Pruned,
         stand_ins: Vec<String>,
     ) -> Published {
         let input = Input {
@@ -54,17 +65,16 @@ impl Press {
             mode: Mode::Passthrough,
             profile,
             options: &self.options,
-            prune: pruned.clone(),
+            prune: key.pruned.clone(),
             servers: vec![super::instructions::Introduced::default(); servers],
             records,
             stand_ins: stand_ins.clone(),
         };
         let mut compiled = compile_list(&input);
-        let key = format!("{era:?} {} {pruned:?}", profile.name);
         let mut fitting = self.fitting.lock().unwrap_or_else(PoisonError::into_inner);
         if compiled.list.step == 7 {
             // What no longer exists goes even so.
-            let before = fitting.get(&key).cloned().unwrap_or_default();
+            let before = fitting.get(key).cloned().unwrap_or_default();
             let again = |old: &Offered| match old.server.is_empty() {
                 true => Some(old.clone()),
                 false => input.tools.iter().find(|tool| tool.name == old.name)?.published_like(old),
@@ -82,7 +92,7 @@ impl Press {
                 ..Climbed::default()
             };
         } else {
-            fitting.insert(key, compiled.list.tools.clone());
+            fitting.insert(key.clone(), compiled.list.tools.clone());
         }
         Published { list: List::offered(&compiled.list.tools), compiled }
     }
@@ -115,18 +125,16 @@ pub(crate) fn offered(
 
 /// The lists of one world, each made when it is first asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Lists(Mutex<BTreeMap<(bool, String, Pruned), Arc<Published>>>);
+pub(crate) struct Lists(Mutex<BTreeMap<ListKey, Arc<Published>>>);
 
 impl Lists {
-    pub(crate) fn get(
-        &self,
-        era: Era,
-        profile: &str,
-        pruned: &Pruned,
-        make: impl FnOnce() -> Published,
-    ) -> Arc<Published> {
-        let key = (era == Era::Modern, profile.to_owned(), pruned.clone());
+    pub(crate) fn get(&self, key: ListKey, make: impl FnOnce(&ListKey) -> Published) -> Arc<Published> {
         let mut lists = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.entry(key).or_insert_with(|| Arc::new(make())).clone()
+        if let Some(list) = lists.get(&key) {
+            return list.clone();
+        }
+        let list = Arc::new(make(&key));
+        lists.insert(key, list.clone());
+        list
     }
 }

@@ -2,11 +2,27 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Surface;
 use super::footprint::Size;
+use super::ladder::{Rungs, StepSize, climb};
+use super::offered::Offered;
 use super::profile::Profile;
+use super::{Surface, SurfaceOptions};
+
+/// One text that is published otherwise than it was accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// The tool.
+    pub tool: String,
+    /// Where in its definition.
+    pub pointer: String,
+    /// What was accepted.
+    pub before: String,
+    /// What is published; nothing if it is gone.
+    pub after: Option<String>,
+}
 
 impl Surface {
     /// `within` its budget, `over` it, `degraded` to fit it, or `refused`.
@@ -45,5 +61,38 @@ impl Surface {
             })
             .collect();
         document
+    }
+
+    /// What each step of making it fit would come to, one after another.
+    pub fn explained(&self, profile: &Profile, options: &SurfaceOptions) -> Vec<StepSize> {
+        // Nothing fits into nothing, so every step is taken.
+        let none = Profile { tools_total_bytes: 0, ..profile.clone() };
+        let originals =
+            self.tools.iter().filter_map(|tool| Offered::new(&tool.server, tool.effect, tool.original()));
+        let rungs = Rungs {
+            servers: Some(&options.servers),
+            dedup_min_tools: options.dedup_min_tools,
+            stand_ins: Vec::new(),
+            ..Rungs::default()
+        };
+        let mut steps = climb(originals.collect(), &none, &rungs).steps;
+        steps.retain(|step| step.step < 6);
+        steps
+    }
+
+    /// What is published otherwise than it was accepted (SURF-4).
+    pub fn changes(&self) -> Vec<Change> {
+        let of = |tool: &Offered| {
+            let before =
+                Offered::new("", None, tool.original()).map(|tool| tool.descriptions()).unwrap_or_default();
+            let after = tool.descriptions();
+            let changed = before.into_iter().filter_map(|(pointer, before)| {
+                let now = after.iter().find(|(at, _)| *at == pointer).map(|(_, text)| text.clone());
+                let tool = tool.name.clone();
+                (now.as_ref() != Some(&before)).then_some(Change { tool, pointer, before, after: now })
+            });
+            changed.collect::<Vec<_>>()
+        };
+        self.tools.iter().filter(|tool| tool.is_rewritten()).flat_map(of).collect()
     }
 }

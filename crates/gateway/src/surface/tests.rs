@@ -349,6 +349,11 @@ fn every_way_to_grow_the_records_surface_is_caught() {
     assert_eq!((allowed.budget_bytes, allowed.history.len(), allowed.hoisted.len()), (13_752, 1, 1));
 }
 
+/// How many made-up cases are tried; `cargo xtask fuzz` says.
+fn fuzz_cases(otherwise: usize) -> usize {
+    std::env::var("PORTCULLIS_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(otherwise)
+}
+
 #[test]
 fn no_definition_breaks_anything() {
     // T-SURF-33
@@ -370,7 +375,8 @@ fn no_definition_breaks_anything() {
         "\u{200b}",
         ". ",
     ];
-    for round in 0..2_000 {
+    // Three definitions a round.
+    for round in 0..fuzz_cases(6_000).div_ceil(3) {
         let mut text = || (0..next(9)).map(|_| words[next(words.len())]).collect::<Vec<_>>().join(" ");
         let tools: Vec<Offered> = (0..3)
             .map(|n| {

@@ -228,6 +228,12 @@ pub(crate) struct AddArgs {
     /// Why a loopback server that Portcullis did not start may be called although nothing confines it
     #[arg(long, value_name = "REASON")]
     pub(crate) waive_isolation: Option<String>,
+    /// Let a lint pass that stands against it, as in L006; may be given several times. Your justification is on record
+    #[arg(long, value_name = "RULE")]
+    pub(crate) waive: Vec<String>,
+    /// Let a list of tools pass that cannot be made to fit any more
+    #[arg(long)]
+    pub(crate) allow_over_budget: bool,
     /// A file or folder that is part of the program, such as its modules; pinned, and readable in its cage (stdio)
     #[arg(long, value_name = "PATH")]
     pub(crate) artifact: Vec<String>,

@@ -9,9 +9,9 @@ use portcullis_core::ErrorCode;
 use portcullis_gateway::control::{SurfaceParts, ToolPart};
 use portcullis_gateway::exposure::Mode;
 use portcullis_gateway::surface::baseline::Baseline;
-use portcullis_gateway::surface::ladder::{Rungs, StepSize, climb};
+use portcullis_gateway::surface::ladder::StepSize;
 use portcullis_gateway::surface::lints::{Finding, Severity};
-use portcullis_gateway::surface::offered::{Effect, Offered};
+use portcullis_gateway::surface::offered::Effect;
 use portcullis_gateway::surface::profile::Profile;
 use portcullis_gateway::surface::{Budgeting, Dedup, Routability, Surface, SurfaceOptions};
 use serde_json::{Value, json};
@@ -36,6 +36,9 @@ pub(crate) struct FootprintArgs {
     /// How tools are listed [default: as for a client that did not choose]
     #[arg(long, value_enum, value_name = "MODE")]
     mode: Option<ModeWord>,
+    /// As this agent is shown it, as in agent:ci [default: agents that prove nothing]
+    #[arg(long, value_name = "AGENT", conflicts_with = "from_file")]
+    principal: Option<String>,
     /// Only this server's tools
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
@@ -89,7 +92,7 @@ pub(crate) enum SurfaceCommand {
 
 pub(super) async fn footprint(context: &Context<'_>, args: &FootprintArgs) -> Result<ExitCode, Failure> {
     let options = context.options()?.surface;
-    let (surface, others) = look(context, &options, args).await?;
+    let Looked { surface, principal, beside: others } = look(context, &options, args).await?;
     let profile = options.profile(&surface.profile);
     let mut causes = Vec::new();
     if let Some(budget) = args.budget.filter(|budget| surface.footprint.tools.size.bytes > *budget) {
@@ -117,8 +120,9 @@ pub(super) async fn footprint(context: &Context<'_>, args: &FootprintArgs) -> Re
         std::fs::write(file, bytes.unwrap_or_default())
             .map_err(|error| Failure::field("write-baseline", format!("{}: {error}", file.display())))?;
     }
-    let steps = args.explain.then(|| explained(&surface, profile, &options));
+    let steps = args.explain.then(|| surface.explained(profile, &options));
     let mut document = document(&surface, profile, &causes, steps.as_deref());
+    document["principal"] = json!(principal);
     document["beside"] = json!(others);
     context.output.result(&document, |_| {
         let mut text = rendered(context, &surface, profile, &causes, steps.as_deref());
@@ -138,6 +142,7 @@ pub(super) async fn lint(context: &Context<'_>, args: &LintArgs) -> Result<ExitC
     let wanted = FootprintArgs {
         profile: None,
         mode: Some(ModeWord::Passthrough),
+        principal: None,
         server: args.server.clone(),
         from_file: args.from_file.clone(),
         budget: None,
@@ -150,7 +155,7 @@ pub(super) async fn lint(context: &Context<'_>, args: &LintArgs) -> Result<ExitC
     };
     // What was accepted is what is judged, not what was put right of it.
     let unfixed = SurfaceOptions { routability: Routability::Lint, ..options };
-    let (surface, _) = look(context, &unfixed, &wanted).await?;
+    let surface = look(context, &unfixed, &wanted).await?.surface;
     let failed = surface.findings.iter().any(|finding| finding.severity == Severity::Error);
     context.output.result(&json!(surface.findings), |_| render_findings(&surface.findings));
     Ok(if failed { ExitCode::from(7) } else { ExitCode::SUCCESS })
@@ -159,35 +164,30 @@ pub(super) async fn lint(context: &Context<'_>, args: &LintArgs) -> Result<ExitC
 pub(super) async fn surface(context: &Context<'_>, command: SurfaceCommand) -> Result<ExitCode, Failure> {
     let SurfaceCommand::Diff { server } = command;
     let options = context.options()?.surface;
-    let mut parts = parts(context, Some(Mode::Passthrough)).await?;
+    let mut parts = parts(context, Some(Mode::Passthrough), None).await?;
     only(&mut parts, server.as_deref())?;
     let surface = parts.compile(options.profile(""), &options);
-    let changed: Vec<Value> = (surface.tools.iter().filter(|tool| tool.is_rewritten()))
-        .flat_map(|tool| {
-            let Some(before) = Offered::new("", None, tool.original()) else { return Vec::new() };
-            let before = before.descriptions();
-            let after = tool.descriptions();
-            let changes = before.iter().filter_map(|(pointer, text)| {
-                let now = after.iter().find(|(at, _)| at == pointer).map(|(_, text)| text);
-                (now != Some(text))
-                    .then(|| json!({"tool": tool.name, "pointer": pointer, "before": text, "after": now}))
-            });
-            changes.collect()
-        })
-        .collect();
+    let changed = surface.changes();
     let document = json!({"changes": changed, "ledger": surface.ledger, "deferred": surface.deferred});
     context.output.result(&document, |_| {
         if changed.is_empty() {
             return "everything is published as it was accepted".into();
         }
         let lines = changed.iter().map(|change| {
-            let text = |key: &str| visible(change[key].as_str().unwrap_or("(gone)"));
-            let place = format!("{} {}", text("tool"), text("pointer"));
-            format!("{}\n  - {}\n  + {}", context.output.bold(&place), text("before"), text("after"))
+            let place = format!("{} {}", visible(&change.tool), visible(&change.pointer));
+            let after = visible(change.after.as_deref().unwrap_or("(gone)"));
+            format!("{}\n  - {}\n  + {after}", context.output.bold(&place), visible(&change.before))
         });
         lines.collect::<Vec<_>>().join("\n")
     });
     Ok(ExitCode::SUCCESS)
+}
+
+/// A surface, whose it is, and what is listed beside tools.
+struct Looked {
+    surface: Surface,
+    principal: Option<String>,
+    beside: BTreeMap<String, usize>,
 }
 
 /// The surface that is meant.
@@ -195,8 +195,15 @@ async fn look(
     context: &Context<'_>,
     options: &SurfaceOptions,
     args: &FootprintArgs,
-) -> Result<(Surface, BTreeMap<String, usize>), Failure> {
-    let name = args.profile.as_deref().unwrap_or(&options.profile);
+) -> Result<Looked, Failure> {
+    let mut parts = match &args.from_file {
+        Some(file) => from_file(file)?,
+        None => parts(context, args.mode.and_then(ModeWord::mode), args.principal.clone()).await?,
+    };
+    only(&mut parts, args.server.as_deref())?;
+    let of_agent = parts.profile.clone().filter(|_| args.principal.is_some());
+    let name = args.profile.clone().or(of_agent).unwrap_or_else(|| options.profile.clone());
+    let name = name.as_str();
     let Some(profile) = options.profiles.get(name) else {
         let known: Vec<&str> = options.profiles.keys().map(String::as_str).collect();
         return Err(Failure::field(
@@ -204,13 +211,10 @@ async fn look(
             format!("there is no profile '{name}'; there are {}", known.join(", ")),
         ));
     };
-    let Some(file) = &args.from_file else {
-        let mut parts = parts(context, args.mode.and_then(ModeWord::mode)).await?;
-        only(&mut parts, args.server.as_deref())?;
-        return Ok((parts.compile(profile, options), parts.beside));
-    };
-    let mut parts = from_file(file)?;
-    only(&mut parts, args.server.as_deref())?;
+    if args.from_file.is_none() {
+        let surface = parts.compile(profile, options);
+        return Ok(Looked { surface, principal: Some(parts.principal), beside: parts.beside });
+    }
     // A file is measured as it is.
     let as_it_is = SurfaceOptions {
         routability: Routability::Lint,
@@ -218,11 +222,15 @@ async fn look(
         mode: Budgeting::Warn,
         ..options.clone()
     };
-    Ok((parts.compile(profile, &as_it_is), parts.beside))
+    Ok(Looked { surface: parts.compile(profile, &as_it_is), principal: None, beside: parts.beside })
 }
 
-async fn parts(context: &Context<'_>, mode: Option<Mode>) -> Result<SurfaceParts, Failure> {
-    let answer = context.ask(&Request::SurfaceParts { mode }).await?;
+async fn parts(
+    context: &Context<'_>,
+    mode: Option<Mode>,
+    principal: Option<String>,
+) -> Result<SurfaceParts, Failure> {
+    let answer = context.ask(&Request::SurfaceParts { mode, principal }).await?;
     serde_json::from_value(answer)
         .map_err(|error| Failure::unavailable(format!("the gateway answered oddly: {error}")))
 }
@@ -267,11 +275,14 @@ fn from_file(path: &Path) -> Result<SurfaceParts, Failure> {
     });
     let tools = tools.collect::<Result<_, _>>()?;
     Ok(SurfaceParts {
+        principal: String::new(),
+        profile: None,
         mode: Mode::Passthrough,
         tools,
         servers: Vec::new(),
         records: false,
         stand_ins: Vec::new(),
+        prune: std::collections::BTreeSet::new(),
         beside: BTreeMap::new(),
     })
 }
@@ -291,23 +302,6 @@ fn over(surface: &Surface) -> Vec<String> {
     causes
         .map(|one| format!("{} is {}, {} are allowed", one.limit, grouped(one.found), grouped(one.allowed)))
         .collect()
-}
-
-/// What each step of the ladder would come to, one after another.
-fn explained(surface: &Surface, profile: &Profile, options: &SurfaceOptions) -> Vec<StepSize> {
-    // Nothing fits into nothing, so every step is taken.
-    let none = Profile { tools_total_bytes: 0, ..profile.clone() };
-    let originals =
-        surface.tools.iter().filter_map(|tool| Offered::new(&tool.server, tool.effect, tool.original()));
-    let rungs = Rungs {
-        servers: Some(&options.servers),
-        dedup_min_tools: options.dedup_min_tools,
-        stand_ins: Vec::new(),
-        ..Rungs::default()
-    };
-    let mut steps = climb(originals.collect(), &none, &rungs).steps;
-    steps.retain(|step| step.step < 6);
-    steps
 }
 
 fn document(surface: &Surface, profile: &Profile, causes: &[String], steps: Option<&[StepSize]>) -> Value {

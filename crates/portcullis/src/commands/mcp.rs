@@ -57,7 +57,9 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
         } => {
             if let Some((kept, file)) = undecided(context, &name, capability_declaration.as_deref()).await? {
                 let registration = kept.registration(&name, &file, &reason);
-                let registration = Box::new(Registration { grant: grant.ahead(), ..registration });
+                let registration =
+                    Registration { grant: grant.ahead(), waive, allow_over_budget, ..registration };
+                let registration = Box::new(registration);
                 let record = context.ask(&Request::McpAdd { registration }).await?;
                 context.output.result(&record, render_registered);
                 return Ok(ExitCode::SUCCESS);
@@ -260,6 +262,8 @@ fn registration(context: &Context<'_>, mut args: AddArgs) -> Result<Registration
         attest: args.attest,
         waive_isolation: args.waive_isolation,
         grant: args.grant.ahead(),
+        waive: args.waive,
+        allow_over_budget: args.allow_over_budget,
     })
 }
 

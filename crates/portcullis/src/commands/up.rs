@@ -158,6 +158,8 @@ pub(super) async fn register_demo(
         attest: None,
         waive_isolation: None,
         grant: None,
+        waive: Vec::new(),
+        allow_over_budget: false,
     };
     control.register(operator, registration).await?;
     Ok(())

@@ -1,17 +1,20 @@
 //! The expand gate (REC-60 to REC-66): built in, always live, and never the reason why a call fails that could have
 //! worked.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portcullis_core::Sha256Digest;
 use portcullis_gauntlet::gate::{Gate, Indecision, Matching, Verdict};
+use portcullis_gauntlet::gate_meter::Meter;
 use serde_json::{Value, json};
 
 use super::credential::Token;
 use super::http::{Http, Request};
 use super::refusal::Refusal;
 
-pub(super) const ID: &str = "records-expand";
+/// Its name in evidence, errors and metrics.
+pub const ID: &str = "records-expand";
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MOST_BYTES: usize = 1 << 20;
 
@@ -36,10 +39,11 @@ pub(super) struct Judged {
 pub(super) struct ExpandGate {
     gate: Gate,
     indecision: Indecision,
+    meter: Arc<Meter>,
 }
 
 impl ExpandGate {
-    pub(super) fn new(strict: bool) -> Self {
+    pub(super) fn new(strict: bool, meter: Arc<Meter>) -> Self {
         let matching = strict
             .then(|| Matching { name: "name".into(), having: vec![("usable".into(), Value::Bool(true))] });
         let rows =
@@ -54,7 +58,7 @@ impl ExpandGate {
             all: false,
             absent_passes: false,
         };
-        Self { gate, indecision: Indecision::default() }
+        Self { gate, indecision: Indecision::default(), meter }
     }
 
     /// One live look at the schema, and what it says. Only a plain "no" refuses.
@@ -81,7 +85,9 @@ impl ExpandGate {
             Ok(answer) => (Verdict::SourceError, format!("http_{}", answer.status), None),
             Err(refusal) => (Verdict::SourceError, refusal.code.to_owned(), None),
         };
-        let spent = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let elapsed = begun.elapsed();
+        self.meter.count(verdict, &reason, elapsed);
+        let spent = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
         let note = json!({"gate": {
             "id": ID, "verdict": verdict.as_str(), "reason": reason, "source": format!("GET {}", request.target()),
             "source_ms": spent, "source_sha256": sha256,

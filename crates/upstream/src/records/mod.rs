@@ -19,7 +19,7 @@
 mod answers;
 mod arguments;
 pub(crate) mod credential;
-mod expand;
+pub mod expand;
 pub mod hooks;
 mod http;
 mod refusal;
@@ -39,6 +39,7 @@ use serde_json::{Value, json};
 
 use crate::event::{Events, UpstreamEvent};
 use crate::link::{Answer, Exchange};
+use crate::settings::Settings;
 use arguments::Prepared;
 use credential::Credential;
 pub use credential::is_named_like_an_owner;
@@ -146,14 +147,14 @@ impl RecordsLink {
         server: &str,
         endpoint: &RecordsEndpoint,
         options: RecordsOptions,
-        (secrets, hooks): (Option<PathBuf>, Arc<Hooks>),
-        client_version: &str,
+        settings: &Settings,
         events: Events,
     ) -> Self {
         let timeouts =
             (Duration::from_millis(options.connect_timeout_ms), Duration::from_millis(options.timeout_ms));
-        let http = Http::new(endpoint.url.url().clone(), timeouts, options.max_body_bytes, client_version);
-        let gate = ExpandGate::new(options.strict_relations);
+        let http =
+            Http::new(endpoint.url.url().clone(), timeouts, options.max_body_bytes, &settings.client_version);
+        let gate = ExpandGate::new(options.strict_relations, settings.records_gate.clone());
         let credential = Credential::new(endpoint.credential_file.clone(), options.allow_unlabelled_token);
         Self {
             options,
@@ -161,8 +162,8 @@ impl RecordsLink {
             credential,
             gate,
             events,
-            secrets,
-            hooks,
+            secrets: settings.records_secrets.clone(),
+            hooks: settings.records_hooks.clone(),
             server: server.to_owned(),
             in_flight: Arc::default(),
             without_grant: AtomicBool::new(false),

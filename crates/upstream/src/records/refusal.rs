@@ -123,3 +123,42 @@ impl Refusal {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dozen_choices_are_offered_and_the_rest_counted() {
+        // SURF-80, SURF-81, REC-32, REC-75
+        let choice = |n: usize| json!({"connection_id": format!("cin_{n}"), "display_name": "Mail"});
+        let choices: Vec<Value> = (0..15).map(choice).collect();
+        let body = json!({"error": {
+            "type": "conflict", "code": "ambiguous_connection", "message": "Which one?", "retry_with": "connection_id",
+            "available_connections": choices, "next_step": "ask",
+        }});
+        let refused = Refusal::upstream(409, &body).result("personal/fetch");
+        let document = &refused["structuredContent"];
+        let details = &document["details"];
+        assert_eq!((&document["error"], &document["retryable"]), (&json!("UPSTREAM_ERROR"), &json!(true)));
+        assert_eq!(
+            (&details["code"], &details["http_status"]),
+            (&json!("ambiguous_connection"), &json!(409))
+        );
+        assert_eq!(details["choices"].as_array().map(Vec::len), Some(12));
+        assert_eq!(
+            (&details["choices_omitted"], &details["retry_with"]),
+            (&json!(3), &json!("connection_id"))
+        );
+        // The server's own words stay together, and only there.
+        assert_eq!(details["upstream"]["next_step"], "ask");
+        assert!(details.get("next_step").is_none());
+        assert_eq!(refused["content"][0]["text"], json!(document.to_string()));
+        let few = Refusal::upstream(409, &json!({"error": {"available_connections": [choice(1)]}}));
+        assert!(few.result("p")["structuredContent"]["details"].get("choices_omitted").is_none());
+        // What is no error document of theirs is told by its status and its beginning.
+        let html = Refusal::upstream(502, &json!("<p>".repeat(500))).result("p")["structuredContent"].clone();
+        assert_eq!(html["details"]["code"], "http_502");
+        assert!(html["message"].as_str().is_some_and(|text| text.len() < 300), "{html}");
+    }
+}
