@@ -74,6 +74,7 @@ fn warnings(body: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn pages_records_windows_and_sums_are_those_of_the_captures() {
+    // REC-15, REC-90, REC-92, REC-97, T-REC-26
     for (bundle, profile) in [
         ("rs-records", Profile::V01),
         ("rs-records-rich", Profile::Rich),
@@ -121,6 +122,7 @@ fn structure(value: &Value) -> Value {
 
 #[tokio::test]
 async fn schemas_have_the_structure_of_the_captures() {
+    // REC-90, REC-92, REC-97, T-REC-26
     for (bundle, profile) in [("rs-schema", Profile::V01), ("rs-schema-rich", Profile::Rich)] {
         let server = server(profile).await;
         for capture in captures(bundle) {
@@ -196,6 +198,7 @@ async fn searches_answer_in_the_structure_of_the_captures() {
 
 #[tokio::test]
 async fn tokens_are_held_to_their_grants() {
+    // REC-90, REC-97, T-REC-26
     let server = server(Profile::V01).await;
     for capture in captures("rs-auth") {
         let name = capture["name"].as_str().unwrap();

@@ -511,9 +511,10 @@ fn list(request: &Request, control: &Control) -> Outcome {
     Ok(result)
 }
 
+/// It says that everything may be kept for a day and shared with everybody: nobody in between may believe it.
 fn cacheable(mut result: Value) -> Value {
-    result["ttlMs"] = 0.into();
-    result["cacheScope"] = "private".into();
+    result["ttlMs"] = 86_400_000.into();
+    result["cacheScope"] = "public".into();
     result
 }
 

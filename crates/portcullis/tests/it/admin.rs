@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 use crate::support::{Daemon, Home, Reply, exchange, guarded_spy};
 
 /// A program of an operator, with its token.
-struct Program<'d> {
+pub(crate) struct Program<'d> {
     daemon: &'d Daemon,
     token: String,
 }
 
 impl<'d> Program<'d> {
-    fn new(home: &Home, daemon: &'d Daemon) -> Self {
+    pub(crate) fn new(home: &Home, daemon: &'d Daemon) -> Self {
         let created = home.json(&["operator", "token", "create", "tests"]);
         Self { daemon, token: created["token"].as_str().unwrap().to_owned() }
     }
@@ -24,7 +24,13 @@ impl<'d> Program<'d> {
         send(self.daemon, "POST", path, &[("Authorization", &bearer)], body)
     }
 
-    fn call(&self, tool: &str, args: &str) -> Reply {
+    /// What Prometheus would read.
+    pub(crate) fn metrics(&self) -> String {
+        let bearer = format!("Bearer {}", self.token);
+        send(self.daemon, "GET", "/api/metrics", &[("Authorization", &bearer)], "").body
+    }
+
+    pub(crate) fn call(&self, tool: &str, args: &str) -> Reply {
         self.send(&format!("/api/admin/{tool}"), args)
     }
 

@@ -10,11 +10,11 @@ use crate::agent::Agent;
 use crate::support::{Daemon, Home, Operator, eventually, exchange, program};
 
 /// A records server.
-struct Rs {
+pub(crate) struct Rs {
     child: Child,
     rs: String,
     admin: String,
-    tokens: Value,
+    pub(crate) tokens: Value,
 }
 
 impl Rs {
@@ -40,15 +40,23 @@ impl Rs {
         reply.json()
     }
 
-    fn fault(&self, fault: Value) {
+    pub(crate) fn fault(&self, fault: Value) {
         assert_eq!(self.turn("POST", "/fault", &fault)["ok"], true);
     }
 
     /// What reached it since the last look: method, path and query.
-    fn asked(&self) -> Vec<Value> {
+    pub(crate) fn asked(&self) -> Vec<Value> {
         let log = self.turn("GET", "/log", &json!({}));
         self.turn("DELETE", "/log", &json!({}));
         log.as_array().unwrap().clone()
+    }
+
+    /// An entry of its log as it was asked for.
+    pub(crate) fn target(entry: &Value) -> String {
+        let pair = |pair: &Value| format!("{}={}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap());
+        let query: Vec<String> = entry["query"].as_array().unwrap().iter().map(pair).collect();
+        let path = entry["path"].as_str().unwrap();
+        if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) }
     }
 
     fn paths(&self) -> Vec<String> {
@@ -64,22 +72,22 @@ impl Drop for Rs {
 }
 
 /// A gateway with a records server behind it.
-struct Guarded {
-    home: Home,
-    rs: Rs,
-    daemon: Daemon,
-    agent: Agent,
+pub(crate) struct Guarded {
+    pub(crate) home: Home,
+    pub(crate) rs: Rs,
+    pub(crate) daemon: Daemon,
+    pub(crate) agent: Agent,
     _operator: Operator,
 }
 
-fn token_file(home: &Home, name: &str, token: &Value) -> String {
+pub(crate) fn token_file(home: &Home, name: &str, token: &Value) -> String {
     let file = home.beside(name);
     fs::write(&file, token.as_str().unwrap()).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     file.to_str().unwrap().to_owned()
 }
 
-fn add<'a>(url: &'a str, file: &'a str) -> Vec<&'a str> {
+pub(crate) fn add<'a>(url: &'a str, file: &'a str) -> Vec<&'a str> {
     vec![
         "mcp",
         "add",
@@ -97,7 +105,7 @@ fn add<'a>(url: &'a str, file: &'a str) -> Vec<&'a str> {
     ]
 }
 
-fn guarded(config: &str, args: &[&str]) -> Guarded {
+pub(crate) fn guarded(config: &str, args: &[&str]) -> Guarded {
     let home = Home::new(&format!("[policy]\npreset = \"observe\"\n{config}"));
     let rs = Rs::start(&home, args);
     let file = token_file(&home, "grant.token", &rs.tokens["client"]);
@@ -126,7 +134,7 @@ impl Guarded {
     }
 
     /// The document of a refusal.
-    fn refused(&self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn refused(&self, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments);
         assert_eq!(result["isError"], true, "{result}");
         let document: Value =
@@ -139,14 +147,14 @@ impl Guarded {
     }
 
     /// The first call of a tool also looks at the credential; after this, only what is asked for reaches the server.
-    fn warmed(self) -> Self {
+    pub(crate) fn warmed(self) -> Self {
         self.good("schema", json!({}));
         self.rs.asked();
         self
     }
 }
 
-fn unescaped(text: &str) -> String {
+pub(crate) fn unescaped(text: &str) -> String {
     text.replace("&#39;", "'")
         .replace("&#x27;", "'")
         .replace("&quot;", "\"")
@@ -281,7 +289,7 @@ fn three_queries_go_through_the_whole_gate() {
 
 #[test]
 fn what_cannot_be_meant_reaches_nobody() {
-    // REC-30, T-REC-4, T-REC-6, T-SURF-22
+    // REC-30, REC-32, T-REC-4, T-REC-6, T-SURF-22
     let guarded = guarded("", &["--profile", "rich"]).warmed();
     for (tool, arguments, code) in [
         ("query_records", json!({"stream": "messages", "limit": 101}), "schema"),
@@ -351,8 +359,14 @@ fn what_cannot_be_meant_reaches_nobody() {
     let ambiguous = guarded.refused("fetch", json!({"id": "messages:m1"}));
     assert_eq!(ambiguous["details"]["retry_with"], "connection_id");
     assert_eq!(ambiguous["details"]["choices"][1]["connection_id"], "cin_gmail_work");
+    guarded.rs.asked();
     guarded.good("fetch", json!({"id": "messages:m1", "connection_id": "cin_gmail_work"}));
     guarded.good("fetch", json!({"id": "cin_gmail_work/messages:m1"}));
+    // What was right once is not remembered: without it the server is asked, and says so again.
+    assert_eq!(guarded.refused("fetch", json!({"id": "messages:m1"}))["details"]["http_status"], 409);
+    let sent: Vec<Value> = guarded.rs.asked().iter().map(|entry| entry["query"].clone()).collect();
+    let work = json!([["connection_id", "cin_gmail_work"]]);
+    assert_eq!(sent, [work.clone(), work, json!([])]);
 }
 
 #[test]
@@ -892,6 +906,16 @@ fn long_texts_are_read_on_to_their_end_and_windows_are_as_asked() {
     let mut read = structured["text"].as_str().unwrap().to_owned();
     let next = &structured["metadata"]["next"];
     assert_eq!(next["tool"], "read_record_field");
+    // SURF-76, REC-42: one hint for the one field that was cut, none where nothing was, and no ladder of them.
+    assert!(next.to_string().len() <= 512, "{next}");
+    let short =
+        guarded.good("fetch", json!({"id": "cin_gmail_work/messages:m1"}))["structuredContent"].clone();
+    assert!(short["metadata"].get("next").is_none(), "{short}");
+    let page = guarded.good("query_records", json!({"stream": "message_bodies", "limit": 5}));
+    for told in [&short, &page, &fetched] {
+        let told = told.to_string();
+        assert!(!told.contains("content_ladder") && !told.contains("provider_url"), "{told}");
+    }
     let mut arguments = next["args"].clone();
     loop {
         let window =
@@ -1007,6 +1031,46 @@ error = { code = "invalid_expand", param = "expand", message = "'{stream}' has n
     assert!(expands(), "now some can");
     let page = agent.call("personal__query_records", json!({"stream": "messages", "limit": 1, "connection_id": "cin_gmail_work", "expand": ["attachments"]}));
     assert!(page["result"]["structuredContent"]["data"]["data"].is_array(), "{page}");
+}
+
+#[test]
+fn names_are_the_same_for_every_client_and_bare_where_the_operator_wants_it() {
+    // SURF-36, REC-3, REC-20, REC-41, T-REC-3
+    for (config, prefix, count) in [
+        ("[surface]\nprofile = \"codex\"\n", "personal__", 13),
+        ("[surface]\nprofile = \"claude-code\"\nmode = \"enforce\"\n", "personal__", 13),
+        ("[surface]\nprofile = \"chatgpt\"\n[records.personal]\nbare_names = true\n", "", 13),
+        ("[records.personal]\nbare_names = true\nevents = \"off\"\n", "", 7),
+    ] {
+        let guarded = guarded(config, &["--profile", "rich"]);
+        let listed = guarded.agent.result("tools/list", json!({}));
+        let names: Vec<&str> =
+            listed["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+        let wanted: Vec<Value> =
+            serde_json::from_str(include_str!("../../../gateway/corpus/records/tools.json")).unwrap();
+        let wanted: Vec<String> = wanted
+            .iter()
+            .take(count)
+            .map(|tool| format!("{prefix}{}", tool["name"].as_str().unwrap()))
+            .collect();
+        assert_eq!(names, wanted, "{config}");
+        if !config.contains("chatgpt") {
+            continue;
+        }
+        // Some clients look for exactly these two, and read documents.
+        let hits = guarded.agent.call("search", json!({"q": "invoice", "streams": ["messages"], "limit": 2}));
+        let text: Value =
+            serde_json::from_str(hits["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        let id = text["results"][0]["id"].as_str().unwrap();
+        let record = guarded.agent.call("fetch", json!({"id": id}));
+        let text: Value =
+            serde_json::from_str(record["result"]["content"][0]["text"].as_str().unwrap()).unwrap();
+        assert_eq!(
+            (text["id"].as_str(), text["metadata"]["stream"].as_str()),
+            (Some(id), Some("messages")),
+            "{text}"
+        );
+    }
 }
 
 #[test]

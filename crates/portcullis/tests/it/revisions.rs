@@ -39,6 +39,7 @@ fn twenty_five_pairs_list_call_and_fail_alike() {
         let list = agent.result("tools/list", json!({}));
         assert_eq!(list["tools"].as_array().unwrap().len(), 45);
         assert_eq!(list.get("ttlMs").is_some(), agent.is_modern(), "{client}");
+        assert_ne!(list.get("cacheScope"), Some(&json!("public")), "{client}");
         for server in REVISIONS {
             let pair = format!("client {client}, server {server}");
             let called = agent.call(&tool(server, "echo"), json!({"text": pair}));
@@ -73,7 +74,10 @@ fn read_prompt_and_complete(agent: &Agent, server: &str) {
     let read = agent.result("resources/read", json!({"uri": readme}));
     assert_eq!(read["contents"][0]["uri"], readme.as_str(), "{pair}: {read}");
     assert_eq!(read["contents"][0]["text"], "Read me.");
-    assert_eq!(read.get("cacheScope").is_some(), agent.is_modern(), "{pair}: {read}");
+    // SURF-86, T-SURF-32: the server says that it may be kept for a day and shared with everybody.
+    let kept = agent.is_modern().then(|| (json!(0), json!("private")));
+    let told = read.get("ttlMs").cloned().zip(read.get("cacheScope").cloned());
+    assert_eq!(told, kept, "{pair}: {read}");
     let template = format!("portcullis://spy-{server}/spy://item/{{id}}");
     let item = agent.result("resources/read", json!({"uri": template.replace("{id}", "a%20b")}));
     assert_eq!(item["contents"][0]["text"], "item a%20b", "what the client wrote is what the server got");

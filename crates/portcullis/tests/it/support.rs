@@ -162,7 +162,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    fn stderr(&mut self) -> String {
+    /// What it said until it ended.
+    pub(crate) fn stderr(&mut self) -> String {
         let mut text = String::new();
         if let Some(stderr) = &mut self.child.stderr {
             let _ = stderr.read_to_string(&mut text);
@@ -423,6 +424,51 @@ impl Spy {
     /// Tells the spy to misbehave.
     pub(crate) fn control(&self, switches: &Value) {
         fs::write(&self.control, switches.to_string()).unwrap();
+    }
+
+    /// Registers it with other tools altogether, all of which are declared to read and nothing else.
+    pub(crate) fn offers(&self, home: &Home, tools: &[Value], switches: &Value) -> Value {
+        let mut switches = switches.clone();
+        switches["catalogue"] = json!(tools);
+        self.control(&switches);
+        self.register_as(home, &self.declaration_of(tools))
+    }
+
+    /// A declaration of such tools.
+    pub(crate) fn declaration_of(&self, tools: &[Value]) -> String {
+        let clause = |(at, tool): (usize, &Value)| {
+            let output = match tool.get("outputSchema") {
+                Some(schema) => json!({"schema": schema}),
+                None => json!({"type": "text"}),
+            };
+            // Somebody must use the folder that the spy writes its log to.
+            let last = at + 1 == tools.len();
+            let (effects, scopes) =
+                if last { (json!(["write"]), json!(["ws"])) } else { (json!([]), json!([])) };
+            json!({
+                "name": tool["name"], "version": "1", "description": tool["description"], "side_effects": effects,
+                "scopes": scopes, "unbound": last, "credentials": [], "parameters": tool["inputSchema"], "output": output,
+                "idempotency": "idempotent", "failure_modes": [], "limits": {"timeout": "30s", "max_response_bytes": 2_097_152},
+            })
+        };
+        let revisions = match &self.revision {
+            Some(revision) => json!([revision]),
+            None => json!(["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"]),
+        };
+        let declaration = json!({
+            "apiVersion": "portcullis/v1", "kind": "CapabilityDeclaration",
+            "server": {"identity": self.name, "version": "1.0.0", "protocol_versions": revisions, "surface": "static"},
+            "scopes": {"ws": {"kind": "fs", "path": self.workspace, "access": "rw"}}, "tools": tools.iter().enumerate().map(clause).collect::<Vec<_>>(),
+        });
+        declaration.to_string()
+    }
+
+    /// What its tools answer from now on; everything else stays as it was told.
+    pub(crate) fn answers(&self, results: &Value) {
+        let told = fs::read(&self.control).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let mut switches: Value = told.unwrap_or_else(|| json!({}));
+        switches["result"] = results.clone();
+        self.control(&switches);
     }
 
     /// Every frame of a method that reached the spy, as it was received.

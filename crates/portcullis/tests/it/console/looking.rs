@@ -49,8 +49,9 @@ fn tools_are_found_as_agents_find_them_and_a_call_is_rehearsed() {
 
 #[test]
 fn what_clients_read_first_is_shown_with_what_it_costs() {
-    // SURF-50
-    let (_home, _spy, daemon) = with_spy("200ms", "", "");
+    // SURF-50, SURF-54
+    let (home, _spy, daemon) = with_spy("200ms", "", "");
+    eventually("the list to be on record", || home.events("surface.compiled").pop());
     let mut browser = Browser::at(&daemon);
     browser.goto("/surface");
     browser.log_in("alice", PASSPHRASE);
@@ -60,6 +61,11 @@ fn what_clients_read_first_is_shown_with_what_it_costs() {
         assert!(page.contains(words), "{words} in {page}");
     }
     assert!(browser.text("#instructions .head").len() > 100, "{}", browser.text("#instructions"));
+    // By server and tool, what making it fit would save, what is published otherwise, and how it came to be so.
+    assert!(browser.text("#servers").contains("Description"), "{}", browser.text("#servers"));
+    assert!(browser.text("#ladder").contains("without output schemas"), "{}", browser.text("#ladder"));
+    assert!(browser.text("#published").contains("otherwise than they were accepted"), "{page}");
+    assert!(browser.text("#history").contains("bytes"), "{page}");
     browser.inspect("surface");
     browser.goto("/surface?profile=claude-code&mode=gateway");
     browser.wait("#budget");
