@@ -2,7 +2,7 @@
 
 use crate::spine::{self, Options};
 use crate::workspace::Workspace;
-use crate::{Outcome, audit, catalogue, context, gauntlet, governance};
+use crate::{Outcome, audit, catalogue, context, gauntlet, governance, surface};
 
 /// Runs what was asked for; without a name, everything.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
@@ -12,6 +12,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
             gauntlet::run(workspace)?;
             governance::run(workspace)?;
             context::run(workspace)?;
+            surface::run(workspace)?;
             catalogue::routing(workspace)?;
             catalogue::tokens(workspace)?;
             spine::run(workspace, &Options::default())
@@ -22,8 +23,12 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
         ["governance"] => governance::run(workspace),
         ["routing"] => catalogue::routing(workspace),
         ["tokens"] => catalogue::tokens(workspace),
+        ["surface"] => surface::run(workspace),
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
-        _ => Err("bench knows audit, context, gauntlet, governance, routing, tokens and spine".to_owned()),
+        _ => {
+            Err("bench knows audit, context, gauntlet, governance, routing, surface, tokens and spine"
+                .to_owned())
+        }
     }
 }
 

@@ -12,15 +12,31 @@ const CASES: &str = "100000";
 /// Runs the properties whose name holds `name`; all of them if it is empty.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
     let (cases, name) = parsed(arguments)?;
-    let mut command = workspace.cargo_command(&["test", "--release", "--package", "portcullis-gauntlet"]);
-    command.args(["--features", "stdio", "--lib", "--test", "it", "--"]);
-    match name {
-        Some(name) => command.arg(name),
-        None => command.args(["fuzz", "sanitise::properties"]),
-    };
-    command.env("PORTCULLIS_FUZZ_CASES", cases);
-    run_command(&mut command)
+    for (places, properties) in PLACES {
+        let mut command = workspace.cargo_command(&["test", "--release"]);
+        command.args(places).arg("--");
+        match name {
+            Some(name) => command.arg(name),
+            None => command.args(properties),
+        };
+        command.env("PORTCULLIS_FUZZ_CASES", cases);
+        run_command(&mut command)?;
+    }
+    Ok(())
 }
+
+/// Where properties are, and what they are called.
+const PLACES: [(&[&str], &[&str]); 2] = [
+    (
+        &["--package", "portcullis-gauntlet", "--features", "stdio", "--lib", "--test", "it"],
+        &["fuzz", "sanitise::properties"],
+    ),
+    // T-SURF-33
+    (
+        &["--package", "portcullis-gateway", "--package", "portcullis-context", "--lib"],
+        &["no_definition_breaks_anything", "no_value_and_no_budget_break_a_summary"],
+    ),
+];
 
 fn parsed<'a>(arguments: &[&'a str]) -> Outcome<(&'a str, Option<&'a str>)> {
     let (mut cases, mut name) = (CASES, None);

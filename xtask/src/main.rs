@@ -8,7 +8,7 @@
 //! | `third_party` | real MCP packages for the tests, installed once into the user's cache |
 //! | `fuzz` | the properties, tried as often as one likes |
 //! | `conformance` | the official suite, directly and through the gateway |
-//! | `bench`, `spine`, `gauntlet`, `governance`, `catalogue`, `context` | side-by-side benchmarks, reported as ratios |
+//! | `bench`, `spine`, `gauntlet`, `governance`, `catalogue`, `context`, `surface` | side-by-side benchmarks, reported as ratios |
 //! | `workspace` | where things are: root, cache, target folder, manifests |
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks")]
@@ -27,6 +27,7 @@ mod process;
 mod report;
 mod spine;
 mod steps;
+mod surface;
 mod test;
 mod third_party;
 mod workspace;
@@ -40,7 +41,7 @@ cargo xtask <task>
 
   test                  format, lints, layers, builds, all tests, third-party servers and clients
   layers                check which crate depends on which
-  bench [audit|context|gauntlet|governance|routing|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
+  bench [audit|context|gauntlet|governance|routing|surface|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
   fuzz [NAME]           try the gauntlet's properties on made-up input (--cases N of each; 100000)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare

@@ -22,6 +22,11 @@ const ROUND: Duration = Duration::from_millis(50);
 pub(crate) enum Upstream<'a> {
     Http(&'a str),
     Stdio(&'a Path),
+    /// A records server, and the file that holds its bearer.
+    Records {
+        url: &'a str,
+        credential_file: &'a Path,
+    },
 }
 
 /// The one server of a gateway, and how the gateway is set up.
@@ -81,21 +86,21 @@ fn cli(program: &Path, home: &Path) -> Command {
 impl Registration<'_> {
     fn command(&self, program: &Path, home: &Path) -> Command {
         let mut command = cli(program, home);
-        command.args([
-            "mcp",
-            "add",
-            self.name,
-            "--server-version",
-            self.version,
-            "--deployment-mode",
-            "local",
-            "--yes",
-        ]);
+        command.args(["mcp", "add", self.name, "--deployment-mode", "local", "--yes"]);
+        // What is built in knows its own.
+        if !self.version.is_empty() {
+            command.args(["--server-version", self.version]);
+        }
         command.args(["--justification", "a peer of ours", "--capability-declaration"]).arg(self.declaration);
         match self.upstream {
             Upstream::Http(url) => {
                 command.args(["--transport", "http", "--url", url]);
                 command.args(["--waive-isolation", "a peer of ours on loopback"]);
+            }
+            Upstream::Records { url, credential_file } => {
+                command
+                    .args(["--transport", "records", "--url", url, "--credential-file"])
+                    .arg(credential_file);
             }
             Upstream::Stdio(peer) => {
                 command.args(["--transport", "stdio", "--"]).arg(peer).args(["echo", "--stdio"]);
@@ -103,6 +108,18 @@ impl Registration<'_> {
         }
         command
     }
+}
+
+/// What a server says in a file when it is ready.
+pub(crate) fn wait_for(ready: &Path) -> Outcome<Value> {
+    let begun = Instant::now();
+    while begun.elapsed() < START {
+        if let Ok(told) = serde_json::from_str(&fs::read_to_string(ready).unwrap_or_default()) {
+            return Ok(told);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Err(format!("{} was not there within {} s", ready.display(), START.as_secs()))
 }
 
 fn wait_ready(running: &mut Running, ready: &Path) -> Outcome<String> {

@@ -221,10 +221,10 @@ fn median(mut samples: Vec<Sample>) -> Sample {
 }
 
 /// A folder for the gateway's homes, gone at the end.
-struct Scratch(PathBuf);
+pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
-    fn new() -> Outcome<Self> {
+    pub(crate) fn new() -> Outcome<Self> {
         let folder = std::env::temp_dir().join(format!("portcullis-bench-{}", std::process::id()));
         fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self(folder))

@@ -476,7 +476,8 @@ mod tests {
                 }
             }
         }
-        for _ in 0..20_000 {
+        let cases = std::env::var("PORTCULLIS_FUZZ_CASES").ok().and_then(|cases| cases.parse().ok());
+        for _ in 0..cases.unwrap_or(100_000) {
             let value = made(&mut next, 4);
             let bytes = next(600);
             assert!(summary(&value, None, &ways(), bytes).len() <= bytes);

@@ -56,13 +56,8 @@ pub(crate) async fn run(arguments: LoadArguments) -> io::Result<ExitCode> {
                 id += 1;
                 let begun = Instant::now();
                 match caller.call(&call, id).await {
-                    Ok(()) => {
-                        tally.micros.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
-                    }
-                    Err(error) => {
-                        tally.errors += 1;
-                        tally.first_error.get_or_insert(error);
-                    }
+                    Ok(()) => tally.took(begun.elapsed()),
+                    Err(error) => tally.failed(error),
                 }
             }
             tally
@@ -77,7 +72,7 @@ pub(crate) async fn run(arguments: LoadArguments) -> io::Result<ExitCode> {
     let seconds = begun.elapsed().as_secs_f64();
     let cpu = cpu_time().saturating_sub(cpu);
     total.report(seconds, cpu, &mut io::stdout())?;
-    Ok(if total.micros.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if total.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn take(budget: &AtomicU32) -> bool {
@@ -104,21 +99,38 @@ impl Caller {
     }
 }
 
+/// What came of calls.
 #[derive(Default)]
-struct Tally {
+pub(crate) struct Tally {
     micros: Vec<u64>,
     errors: u64,
     first_error: Option<String>,
 }
 
 impl Tally {
+    /// A call that succeeded, and how long it took.
+    pub(crate) fn took(&mut self, time: Duration) {
+        self.micros.push(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+
+    /// A call that did not.
+    pub(crate) fn failed(&mut self, error: String) {
+        self.errors += 1;
+        self.first_error.get_or_insert(error);
+    }
+
+    /// Whether none succeeded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.micros.is_empty()
+    }
+
     fn add(&mut self, other: Self) {
         self.micros.extend(other.micros);
         self.errors += other.errors;
         self.first_error = self.first_error.take().or(other.first_error);
     }
 
-    fn report(&mut self, seconds: f64, cpu: Duration, output: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn report(&mut self, seconds: f64, cpu: Duration, output: &mut impl Write) -> io::Result<()> {
         self.micros.sort_unstable();
         let calls = self.micros.len() as u64 + self.errors;
         let line = json!({
@@ -142,7 +154,7 @@ fn quantile(sorted: &[u64], part: f64) -> Option<u64> {
 }
 
 /// User and system time of this process. The kernel counts in hundredths of a second, whatever its own tick is.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // The second field is a name that may hold anything; fields are counted from behind its bracket.
     let fields = stat.rsplit(')').next().unwrap_or_default();

@@ -11,11 +11,13 @@
 //! | `load` | closed-loop callers and their report |
 //! | `call` | one call: how it is written, and whether its answer is a success |
 //! | `http_caller`, `stdio_child` | one keep-alive connection each; one child shared by all |
+//! | `get` | a bare client of a resource server, to compare the records adapter to |
 //! | `forward` | the bare forwarder, to an HTTP upstream or a stdio child |
 
 mod call;
 mod echo;
 mod forward;
+mod get;
 mod http_caller;
 mod load;
 mod message;
@@ -43,6 +45,8 @@ enum Role {
     Echo(EchoArguments),
     /// A closed loop of callers; prints one JSON line.
     Load(LoadArguments),
+    /// A bare HTTP client that fetches one address again and again; prints one JSON line.
+    Get(GetArguments),
     /// A bare forwarder, without any governance.
     Forward(ForwardArguments),
 }
@@ -102,6 +106,19 @@ struct LoadArguments {
 }
 
 #[derive(Debug, Args)]
+struct GetArguments {
+    /// What to fetch.
+    #[arg(long)]
+    url: Uri,
+    /// The file that holds the bearer.
+    #[arg(long, value_name = "FILE")]
+    bearer_file: std::path::PathBuf,
+    /// How many times.
+    #[arg(long, default_value_t = 1000)]
+    calls: u32,
+}
+
+#[derive(Debug, Args)]
 struct ForwardArguments {
     /// Listen on 127.0.0.1:PORT (0 takes a free port) and print the address.
     #[arg(long, value_name = "PORT")]
@@ -125,6 +142,7 @@ fn run(role: Role) -> io::Result<ExitCode> {
         Role::Echo(EchoArguments { http: Some(port), .. }) => single()?.block_on(echo::serve_http(port))?,
         Role::Echo(_) => echo::serve_stdio()?,
         Role::Load(arguments) => return several()?.block_on(load::run(arguments)),
+        Role::Get(arguments) => return single()?.block_on(get::run(arguments)),
         Role::Forward(arguments) => several()?.block_on(forward::serve(arguments))?,
     }
     Ok(ExitCode::SUCCESS)
