@@ -57,12 +57,15 @@ fn no_token_is_in_any_answer_file_metric_or_core() {
     assert_eq!(died.signal(), Some(6), "{died}");
     // A program that may be dumped shows whether this machine would have kept a core at all.
     let mut other = Command::new("sleep");
-    let mut other = other.arg("600").process_group(0).stdin(Stdio::null()).spawn().unwrap();
+    // Its core, if there is one, goes with the folder of this test.
+    let other = other.arg("600").process_group(0).current_dir(guarded.home.path());
+    let mut other = other.env_clear().stdin(Stdio::null()).spawn().unwrap();
     Command::new("kill").args(["-ABRT", &other.id().to_string()]).status().unwrap();
     let dumpable = other.wait().unwrap().core_dumped();
     assert!(!died.core_dumped(), "the gateway left a core; another program: {dumpable}");
     said += &guarded.daemon.stderr();
 
+    let _ = std::fs::remove_file(guarded.home.path().join("core"));
     let mut files = vec![("what was said".to_owned(), said.into_bytes())];
     bytes_in(&guarded.home.path(), &mut files);
     assert!(files.len() > 5, "{}", files.len());
