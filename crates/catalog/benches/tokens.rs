@@ -1,6 +1,7 @@
 //! What an agent pays to know its tools: the whole list, names alone, or a search (CAT-123).
 #![allow(clippy::print_stdout, missing_docs, reason = "a benchmark talks")]
 
+use portcullis_core::tokens::Encoding;
 use std::path::PathBuf;
 
 use portcullis_catalog::{
@@ -108,5 +109,5 @@ fn measure(servers: &[Server], count: usize) {
 }
 
 fn tokens(text: &str) -> [usize; 2] {
-    [bpe_openai::cl100k_base().count(text), bpe_openai::o200k_base().count(text)]
+    [Encoding::Cl100k.count(text), Encoding::O200k.count(text)]
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use portcullis_context::firewall::reference;
 use portcullis_context::{
-    About, Artifacts, Build, CallToolResult, ContextBuilder, ContextItem, Encoder, Firewall, Handle, Kept,
+    About, Artifacts, Build, CallToolResult, ContextBuilder, ContextItem, Encoding, Firewall, Handle, Kept,
     Kind, Limits, NewArtifact, Origin, Owner, Phase, Redactor, Selector, Sensitivity, Source, view_artifact,
 };
 use portcullis_core::{Clock as _, ProposalId, Secret, SessionId, SystemClock};
@@ -180,8 +180,8 @@ fn main() {
         black_box(shown(&large));
     }
     println!("resident growth over 100 envelopes, kB\t{}", resident().saturating_sub(before));
-    println!("tokens of an envelope of 10 kB\t{}", Encoder::Cl100k.count(&shown(&result_of(10_000))));
-    println!("tokens of an envelope of 1.15 MB\t{}", Encoder::Cl100k.count(&shown(&large)));
+    println!("tokens of an envelope of 10 kB\t{}", Encoding::Cl100k.count(&shown(&result_of(10_000))));
+    println!("tokens of an envelope of 1.15 MB\t{}", Encoding::Cl100k.count(&shown(&large)));
 
     let redactor = Redactor::default();
     measure("redaction of 1.15 MB without secrets", || drop(black_box(redactor.redact_json(&large))));

@@ -48,12 +48,13 @@ pub mod view;
 pub mod wire;
 
 pub use artifacts::{Artifacts, Limits, NotKept, NotThere, Origin, Owner, Record, Sensitivity};
-pub use builder::{Build, BuildError, Built, ContextBuilder, Encoder, Phase};
+pub use builder::{Build, BuildError, Built, ContextBuilder, Phase};
 pub use envelope::result_to_envelope;
 pub use envelope::{ArtifactRef, NewArtifact, Provenance, ResultEnvelope, Source, Stats, Status, Strategy};
 pub use firewall::{About, Cut, Firewall, Kept};
 pub use handle::Handle;
 pub use item::{ContextItem, Kind};
+pub use portcullis_core::tokens::Encoding;
 pub use projection::Keep;
 pub use redact::{RedactionRules, Redactor};
 pub use result::CallToolResult;

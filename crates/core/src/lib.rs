@@ -18,6 +18,7 @@
 //! | [`scrub`] | secrets taken out of text |
 //! | [`error`] | the one table of error codes |
 //! | [`jsonrpc`] | the JSON-RPC envelope, read without parsing what it carries |
+//! | [`tokens`] | how many tokens a text has |
 //! | [`failpoint`] | named places where a test build may die |
 //!
 //! # Invariants
@@ -38,6 +39,7 @@ pub mod name;
 pub mod principal;
 pub mod scrub;
 pub mod secret;
+pub mod tokens;
 pub mod tool_id;
 
 pub use canon::{CanonError, Limits};

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portcullis_context::Encoder;
+use portcullis_context::Encoding;
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::{ErrorCode, Principal, SessionId};
 use portcullis_gauntlet::Glob;
@@ -168,7 +168,7 @@ impl Controls {
             return;
         }
         let tokens = match std::str::from_utf8(result) {
-            Ok(text) if text.len() <= EXACT_BYTES => Encoder::Cl100k.count(text),
+            Ok(text) if text.len() <= EXACT_BYTES => Encoding::Cl100k.count(text),
             _ => result.len() / 3,
         };
         let mut counted = self.counted();

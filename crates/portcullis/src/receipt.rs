@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use portcullis_audit::{EventName, Record};
+use portcullis_core::tokens::Encoding;
 use serde_json::{Value, json};
 
 use crate::output::Output;
@@ -37,7 +38,7 @@ pub(crate) fn of(audit_dir: &Path, proposal: &str, result_text: &str) -> Value {
         "intent_seq": find(EventName::ExecutionIntent).map(|record| record.seq),
         "result_seq": find(EventName::ExecutionResult).map(|record| record.seq),
         "log": records.first().map(|record| record.log.to_string()),
-        "tokens": bpe_openai::o200k_base().count(result_text),
+        "tokens": Encoding::O200k.count(result_text),
     })
 }
 

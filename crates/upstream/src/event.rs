@@ -21,6 +21,8 @@ pub enum UpstreamEvent {
     Exited {
         /// How, in our words.
         reason: String,
+        /// The end of what its process wrote to stderr, if it was a process of ours. Hostile bytes.
+        words: Option<Vec<u8>>,
     },
     /// It was gone and is back; this is what it says it is now, to be compared with what was accepted.
     Reconnected {

@@ -26,9 +26,13 @@ impl LastWords {
     }
 
     /// All that is kept.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        self.lock().iter().copied().collect()
+    }
+
+    /// All that is kept, as far as it is text.
     pub(crate) fn text(&self) -> String {
-        let bytes: Vec<u8> = self.lock().iter().copied().collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&self.bytes()).into_owned()
     }
 
     /// The last line that says something, without secrets, quoted and escaped.

@@ -138,7 +138,7 @@ async fn read(mut stream: Stream, desk: Arc<Desk>) {
         "the server ended its stream"
     };
     desk.pending.close(reason);
-    desk.events.emit(UpstreamEvent::Exited { reason: reason.into() });
+    desk.events.emit(UpstreamEvent::Exited { reason: reason.into(), words: None });
 }
 
 async fn write(pool: Arc<Pool>, address: Url, mut frames: mpsc::Receiver<Outgoing>, desk: Arc<Desk>) {

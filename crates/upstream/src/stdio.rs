@@ -63,10 +63,11 @@ impl StdioLink {
         let words = LastWords::default();
         let gate = guard(doors, &events, probe, group)?;
         let (desk, frames) = Desk::new(events);
-        tokio::spawn(words.clone().record(stderr));
+        let listener = tokio::spawn(words.clone().record(stderr));
         tokio::spawn(write(stdin, frames, close.clone()));
         let reader = tokio::spawn(read(stdout, Arc::clone(&desk), closing.clone()));
-        tokio::spawn(keep(child, cage, close, grace, reader, Arc::clone(&desk), end));
+        let heard = Heard { reader, listener, words: words.clone() };
+        tokio::spawn(keep(child, cage, close, grace, heard, Arc::clone(&desk), end));
         Ok((Self { desk, closing, ended, words, group, gate }, confined))
     }
 
@@ -221,13 +222,20 @@ async fn read(mut stdout: ChildStdout, desk: Arc<Desk>, closing: watch::Sender<b
     closing.send_replace(true);
 }
 
+/// Who hears what a child says, until it says no more.
+struct Heard {
+    reader: JoinHandle<()>,
+    listener: JoinHandle<()>,
+    words: LastWords,
+}
+
 /// Waits for the child's end, or brings it about.
 async fn keep(
     mut child: Child,
     cage: Cage,
     mut close: watch::Receiver<bool>,
     grace: Duration,
-    reader: JoinHandle<()>,
+    heard: Heard,
     desk: Arc<Desk>,
     ended: watch::Sender<Option<String>>,
 ) {
@@ -241,8 +249,9 @@ async fn keep(
     tokio::task::spawn_blocking(move || drop(cage));
     let reason = process::epitaph(status);
     // What it said before it died still counts.
-    let _ = timeout(grace, reader).await;
+    let _ = timeout(grace, heard.reader).await;
     desk.pending.close(&reason);
-    desk.events.emit(UpstreamEvent::Exited { reason: reason.clone() });
+    let _ = timeout(grace, heard.listener).await;
+    desk.events.emit(UpstreamEvent::Exited { reason: reason.clone(), words: Some(heard.words.bytes()) });
     ended.send_replace(Some(reason));
 }

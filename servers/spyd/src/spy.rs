@@ -5,6 +5,7 @@
 //! frame came.
 
 use std::collections::{BTreeSet, HashMap};
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -496,6 +497,7 @@ impl Spy {
 
     fn die(&self, reason: &str) -> ! {
         self.end(reason);
+        let _ = writeln!(io::stderr(), "spyd: {reason}");
         std::process::exit(1)
     }
 }

@@ -10,6 +10,7 @@ mod score;
 mod select;
 mod terms;
 
+use portcullis_core::tokens::Encoding;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
@@ -71,35 +72,6 @@ impl Phase {
     }
 }
 
-/// Whose tokens count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Encoder {
-    /// cl100k_base.
-    #[default]
-    Cl100k,
-    /// o200k_base.
-    O200k,
-}
-
-impl Encoder {
-    /// The encoder of a name.
-    pub fn named(word: &str) -> Option<Self> {
-        match word {
-            "cl100k_base" => Some(Encoder::Cl100k),
-            "o200k_base" => Some(Encoder::O200k),
-            _ => None,
-        }
-    }
-
-    /// How many tokens a text has, exactly.
-    pub fn count(self, text: &str) -> usize {
-        match self {
-            Encoder::Cl100k => bpe_openai::cl100k_base().count(text),
-            Encoder::O200k => bpe_openai::o200k_base().count(text),
-        }
-    }
-}
-
 /// What is wanted of a prompt.
 #[derive(Debug, Clone)]
 pub struct Build<'a> {
@@ -116,7 +88,7 @@ pub struct Build<'a> {
     /// How many tokens it may have; the phase's own if not said.
     pub budget: Option<usize>,
     /// Whose tokens.
-    pub encoder: Encoder,
+    pub encoder: Encoding,
     /// Whether sensitive items leave a line instead of nothing.
     pub redact_sensitive: bool,
     /// How many items of a kind at most.
@@ -135,7 +107,7 @@ impl<'a> Build<'a> {
             header: "",
             footer: "",
             budget: None,
-            encoder: Encoder::default(),
+            encoder: Encoding::default(),
             redact_sensitive: false,
             max_per_kind: BTreeMap::new(),
             threshold: THRESHOLD,

@@ -2,7 +2,9 @@
 
 use portcullis_context::builder::Reason;
 use portcullis_context::session_log::{Strictness, load};
-use portcullis_context::{Build, BuildError, ContextBuilder, ContextItem, Encoder, Kind, Phase, Sensitivity};
+use portcullis_context::{
+    Build, BuildError, ContextBuilder, ContextItem, Encoding, Kind, Phase, Sensitivity,
+};
 use serde_json::json;
 
 const SAMPLE: &str = r#"{"id":"p1","type":"policy","text":"Never show account numbers."}
@@ -39,7 +41,7 @@ fn the_sample_session_becomes_a_prompt() {
         built.prompt,
         "[POLICY]\nNever show account numbers.\n\n[USER]\nSearch for open invoices\n\n[TOOL CALL]\ninvoices.search(status='open')\n\n[TOOL RESULT]\n3 open invoices\ntotal: 420\n\n[AGENT]\n{\"a\":\"There are three.\",\"b\":1}\n\n[USER]\nWhat is the invoice status?"
     );
-    assert_eq!(built.tokens, Encoder::Cl100k.count(&built.prompt));
+    assert_eq!(built.tokens, Encoding::Cl100k.count(&built.prompt));
     assert!(built.tokens <= 6_000 && built.dropped.is_empty());
     let route = builder(load(SAMPLE.as_bytes(), Strictness::Strict).unwrap().items)
         .build(&Build::new(Phase::Route, "invoice status"))
@@ -99,7 +101,7 @@ fn everything_that_fits_is_in_and_the_budget_is_of_the_whole_prompt() {
     assert_eq!((built.included.len(), built.dropped.len()), (400, 0));
     let place = |id: &str| built.included.iter().position(|other| other == id).unwrap();
     assert!(place("m7") < place("m8") && place("m8") < place("m399"));
-    for encoder in [Encoder::Cl100k, Encoder::O200k] {
+    for encoder in [Encoding::Cl100k, Encoding::O200k] {
         let heavy = builder((0..3_000).map(|n| {
             let text =
                 json!({"id": n, "hash": format!("{:x}", n * 7_919), "values": [n, n + 1, n + 2]}).to_string();

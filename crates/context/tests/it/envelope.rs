@@ -3,10 +3,11 @@
 use portcullis_context::firewall::reference;
 use portcullis_context::{About, CallToolResult, Firewall, Format, Handle, Keep, Kept, Source, Status};
 use portcullis_context::{Strategy, result_to_envelope};
+use portcullis_core::tokens::Encoding;
 use serde_json::{Value, json};
 
 fn tokens(text: &str) -> usize {
-    bpe_openai::cl100k_base().count(text).max(bpe_openai::o200k_base().count(text))
+    Encoding::Cl100k.count(text).max(Encoding::O200k.count(text))
 }
 
 fn shown(json: &Value, firewall: &Firewall) -> Option<Value> {

@@ -184,9 +184,16 @@ impl Control {
                 EventName::ExecutionLateResult,
                 "an answer came after its caller had given up",
             ),
-            // A server of the other era may end after the first question; it is being started again already (PRO-62).
-            UpstreamEvent::Exited { .. } if upstream.connection().status().phase == Phase::Connecting => {}
-            UpstreamEvent::Exited { reason } => self.note(server, EventName::McpServerUnavailable, reason),
+            UpstreamEvent::Exited { reason, words } => {
+                if let Some(words) = words {
+                    self.note_exit(server, reason, words);
+                }
+                // A server of the other era may end after the first question; it is being started again already
+                // (PRO-62).
+                if upstream.connection().status().phase != Phase::Connecting {
+                    self.note(server, EventName::McpServerUnavailable, reason);
+                }
+            }
             // A new process is looked at before it carries a call (see `upstreams`).
             UpstreamEvent::Reconnected { .. } => {}
         }
@@ -283,6 +290,17 @@ impl Control {
             // Already halted in memory; if the log is blocked, everything is.
             tracing::error!(%server, %error, "the halt could not be recorded");
         }
+    }
+
+    /// A process of ours ended. What it said last may say why: exact bytes, so evidence (AUD-40).
+    fn note_exit(&self, server: &ServerIdentity, reason: &str, words: &[u8]) {
+        let data = json!({"reason": one_line(reason), "server": server});
+        let event = Event::new(EventName::SandboxProcessExited, &Actor::server(server.as_str())).data(data);
+        let event = match words {
+            [] => event,
+            words => event.evidence(Role::Stderr, RetentionClass::Standard, Bytes::copy_from_slice(words)),
+        };
+        let _ = self.log.append(vec![event]);
     }
 
     fn note(&self, server: &ServerIdentity, name: EventName, reason: &str) {

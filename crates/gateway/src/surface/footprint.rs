@@ -1,5 +1,6 @@
 //! What a list costs the client that reads it (SURF-50): bytes and tokens of what is served, exactly.
 
+use portcullis_core::tokens::Encoding;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -19,11 +20,7 @@ pub struct Size {
 impl Size {
     /// Of a text.
     pub fn of(text: &str) -> Self {
-        Self {
-            bytes: text.len(),
-            cl100k: bpe_openai::cl100k_base().count(text),
-            o200k: bpe_openai::o200k_base().count(text),
-        }
+        Self { bytes: text.len(), cl100k: Encoding::Cl100k.count(text), o200k: Encoding::O200k.count(text) }
     }
 }
 
@@ -147,7 +144,7 @@ impl OfTool {
             name: tool.name.clone(),
             server: tool.server.clone(),
             bytes: text.len(),
-            o200k: bpe_openai::o200k_base().count(&text),
+            o200k: Encoding::O200k.count(&text),
             parts,
         }
     }
@@ -168,8 +165,7 @@ pub struct Excess {
 pub fn excesses(tools: &[Offered], profile: &Profile) -> Vec<Excess> {
     let bytes = tools.iter().map(|tool| tool.text().len() + 1).sum::<usize>() + 1;
     let narrow = narrow_text(tools);
-    let tokens =
-        if narrow.len() <= profile.tools_total_tokens { 0 } else { bpe_openai::o200k_base().count(&narrow) };
+    let tokens = if narrow.len() <= profile.tools_total_tokens { 0 } else { Encoding::O200k.count(&narrow) };
     let longest = tools.iter().map(Offered::longest_description).max().unwrap_or(0);
     let all = [
         ("tools_max_count", profile.tools_max_count, tools.len()),

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use portcullis_context::session_log::{Strictness, load};
-use portcullis_context::{Build, ContextBuilder, Encoder, Phase};
+use portcullis_context::{Build, ContextBuilder, Encoding, Phase};
 use serde_json::{Value, json};
 
 use super::mcp::text;
@@ -30,7 +30,7 @@ pub(super) fn build(output: &Output, args: &ContextBuildArgs) -> Result<ExitCode
         header: &args.header,
         footer: &args.footer,
         budget: args.budget,
-        encoder: Encoder::named(&args.encoder).unwrap_or_default(),
+        encoder: Encoding::named(&args.encoder).unwrap_or_default(),
         redact_sensitive: args.redact_sensitive,
         ..Build::new(Phase::named(&args.phase).unwrap_or(Phase::Answer), &args.query)
     };

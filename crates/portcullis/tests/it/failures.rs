@@ -78,10 +78,18 @@ fn mp_fh_001_a_server_that_dies_is_unavailable_and_keeps_its_trust() {
     let daemon = home.serve();
     let response = call(&home, &daemon);
     assert_eq!(response["error"]["data"]["details"]["executed"], "unknown", "{response}");
+    let exited = eventually("its end is on record", || home.events("sandbox.process_exited").pop());
     let event = "mcp.server_unavailable";
     Comes { code: "MP-FH-001", number: -31001, event, violations: 0, state: "active", sent: 1 }
         .to(&home, &spy, daemon, &response);
     assert_eq!(home.events("execution.indeterminate").len(), 1);
+    // AUD-13, AUD-40: what it said last is evidence.
+    assert_eq!(exited["data"]["server"], "spy", "{exited}");
+    let seq = exited["seq"].to_string();
+    let shown = home.json(&["audit", "show", &seq, "--evidence", "--reason", "why it died"]);
+    let words = &shown["evidence"][0];
+    assert_eq!(words["role"], "stderr", "{shown}");
+    assert!(words["text"].as_str().unwrap().starts_with("spyd: "), "{shown}");
 }
 
 #[test]
