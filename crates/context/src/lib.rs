@@ -16,6 +16,7 @@
 //! | [`artifacts`] | what is kept, sealed, for whom and how long |
 //! | [`item`], [`session_log`] | what a conversation is made of, and how it is read from a file |
 //! | [`builder`] | a prompt out of a conversation, within a budget of tokens |
+//! | [`repair`](mod@repair) | arguments that were nearly right |
 //! | [`redact`] | secrets taken out of texts, of JSON, and of texts that come in pieces |
 //! | [`view`] | looking at part of an artifact: lines, matches, pointers, rows with filter, sort and count |
 //!
@@ -41,6 +42,7 @@ pub mod outline;
 pub mod part;
 pub mod projection;
 pub mod redact;
+pub mod repair;
 pub mod result;
 pub mod session_log;
 pub mod summary;
@@ -57,6 +59,7 @@ pub use item::{ContextItem, Kind};
 pub use portcullis_core::tokens::Encoding;
 pub use projection::Keep;
 pub use redact::{RedactionRules, Redactor};
+pub use repair::{Repair, repair};
 pub use result::CallToolResult;
 pub use view::{Selector, View, ViewError, view as view_artifact};
 pub use wire::Format;

@@ -10,6 +10,8 @@ use portcullis_core::{ErrorCode, Principal, SessionId};
 use portcullis_gauntlet::Glob;
 use rand::RngExt as _;
 
+use crate::remembered::CacheOptions;
+
 /// The window of everything that is counted by the minute.
 const MINUTE: Duration = Duration::from_secs(60);
 /// Up to this many bytes tokens are counted exactly; above, three bytes are one.
@@ -32,6 +34,10 @@ pub struct CallOptions {
     pub tools: Vec<(Glob, u64)>,
     /// How often a call is attempted at most.
     pub max_attempts: u32,
+    /// Which answers are given again.
+    pub cache: CacheOptions,
+    /// Whether arguments that are nearly right are repaired (CTX-90).
+    pub tolerant_args: bool,
 }
 
 impl Default for CallOptions {
@@ -43,6 +49,8 @@ impl Default for CallOptions {
             tokens_per_session: 0,
             tools: Vec::new(),
             max_attempts: 1,
+            cache: CacheOptions::default(),
+            tolerant_args: false,
         }
     }
 }
@@ -185,6 +193,11 @@ impl Controls {
         let longest =
             Duration::from_millis(100).saturating_mul(1 << (attempt - 1).min(10)).min(Duration::from_secs(5));
         Some(longest.mul_f64(rand::rng().random::<f64>()))
+    }
+
+    /// Whether arguments that are nearly right are repaired.
+    pub(crate) fn is_tolerant(&self) -> bool {
+        self.options.tolerant_args
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {

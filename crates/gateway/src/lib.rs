@@ -52,6 +52,7 @@ mod listing;
 mod long_work;
 pub mod projector;
 pub mod recovery;
+pub mod remembered;
 pub mod replay;
 pub mod replicas;
 pub mod result;

@@ -18,6 +18,7 @@
 
 mod approving;
 pub(crate) mod gating;
+mod remembering;
 mod stopping;
 pub(crate) mod subscribing;
 
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use portcullis_audit::{AuditBlocked, AuditLog, EventName};
+use portcullis_context::Repair;
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
@@ -60,6 +62,7 @@ use crate::edge::attendant::Attendant;
 use crate::gates::Gates;
 use crate::lifecycle::stopping::Passing;
 use crate::long_work::off_the_async_threads;
+use crate::remembered::Remembered;
 use crate::replay::Replaying;
 use crate::replicas::Replicas;
 use crate::target::{Found, Target};
@@ -93,6 +96,8 @@ pub struct Lifecycle {
     pub(crate) gates: Arc<Gates>,
     /// What somebody should look at.
     pub(crate) alarms: Arc<Alarms>,
+    /// What was answered lately.
+    pub(crate) remembered: Remembered,
     /// Held from asking for an approval until it is in the book, so that equal requests join one.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
@@ -131,6 +136,8 @@ pub struct Call {
     pub target: Target,
     /// The arguments, unparsed.
     pub arguments: Option<Box<RawValue>>,
+    /// What was repaired of them.
+    pub repairs: Vec<Repair>,
     /// The proposal whose questions this one answers (GOV-408).
     pub parent: Option<ProposalId>,
     /// What it wants said around the arguments.
@@ -156,6 +163,8 @@ pub struct Response {
     pub upstream: portcullis_upstream::Era,
     /// Which call it came from: the proposal, and where its evidence is.
     pub mark: Value,
+    /// Whether it was given before.
+    pub cache_hit: bool,
 }
 
 /// What would happen to a call.
@@ -253,6 +262,10 @@ impl Lifecycle {
         let decision = self.decide(call, &request, entry, proposal)?;
         self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
+        let remembers = self.remembers(call, entry, &decision);
+        if remembers && let Some(response) = self.answer_again(&request, entry, proposal).await? {
+            return Ok(response);
+        }
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let asked = std::time::Instant::now();
         let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
@@ -266,9 +279,14 @@ impl Lifecycle {
         if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
             return self.replay(replaying, permit, (request, screened), entry, call, proposal).await;
         }
+        let fingerprint = request.fingerprint();
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;
-        self.release(sealed, screened, channel.greeting().era, entry, proposal).await
+        let response = self.release(sealed, screened, channel.greeting().era, entry, proposal).await?;
+        if remembers {
+            self.remember(fingerprint, &response, entry);
+        }
+        Ok(response)
     }
 
     /// Step 1. Which tool, which lineage. An unknown name and an undeclared tool look the same (MP-FH-002).
@@ -642,6 +660,7 @@ impl Lifecycle {
             entry: proposal.entry.clone(),
             upstream,
             mark,
+            cache_hit: false,
         };
         match released {
             ReleasedResponse::Result(raw) => match self.finish(screened, raw, &mut proposal.trail) {

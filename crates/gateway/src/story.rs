@@ -146,7 +146,7 @@ fn end(own: &[&Record]) -> Value {
     use EventName as E;
     let told = |word: &str, record: &Record| json!({"how": word, "seq": record.seq, "time": record.time, "data": record.data});
     let of = |name: E| own.iter().rev().find(|record| record.event == name);
-    let order: [(E, &str); 9] = [
+    let order: [(E, &str); 10] = [
         (E::McpDeclarationMismatch, "withheld: it broke the server's declaration"),
         (E::McpToolTimeout, "no answer in time"),
         (E::ExecutionIndeterminate, "unknown: bytes may have left and no answer was recorded"),
@@ -156,6 +156,7 @@ fn end(own: &[&Record]) -> Value {
         (E::ProposalRefused, "refused before policy was asked"),
         (E::McpUngovernedToolSurface, "refused: there is no such tool"),
         (E::ExecutionResult, "answered"),
+        (E::ResultCacheHit, "answered with what was answered before; nothing was sent"),
     ];
     for (name, word) in order {
         if let Some(record) = of(name) {

@@ -54,7 +54,7 @@ pub enum ResultType {
 }
 
 /// A result that passed. Made by [`Gauntlet::finish`] alone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct SafeResult {
     json: Bytes,
     result_type: ResultType,

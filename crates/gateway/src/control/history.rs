@@ -208,6 +208,7 @@ impl CallRow {
                 self.bytes = data["bytes"].as_u64();
                 if data["outcome"] == "result" { Outcome::Answered } else { Outcome::Failed }
             }
+            E::ResultCacheHit => Outcome::Answered,
             E::McpToolTimeout => Outcome::TimedOut,
             E::ExecutionCancelled => Outcome::Cancelled,
             E::ExecutionIndeterminate => Outcome::Unknown,

@@ -49,6 +49,7 @@ use crate::index;
 use crate::lifecycle::Lifecycle;
 use crate::projector::{self, Projector};
 use crate::recovery::Unfinished;
+use crate::remembered::Remembered;
 use crate::replay::Replaying;
 use crate::replicas::{NotShared, Replicas};
 use crate::shaping::Shaping;
@@ -183,6 +184,7 @@ impl Gateway {
             gauntlet,
             gates: options.gates.clone(),
             alarms: alarms.clone(),
+            remembered: Remembered::new(options.calls.cache.clone()),
             asking: tokio::sync::Mutex::default(),
             violations,
         });

@@ -310,6 +310,9 @@ impl Edge {
                             Ok(manner) => manner,
                             Err(answer) => return answer,
                         };
+                        if matches!(manner, Manner::Native) {
+                            self.mend(&mut call);
+                        }
                         // What comes back with answers was counted when it first came.
                         if round == 0
                             && let Err(document) = self.within_limits(&call)
@@ -518,6 +521,7 @@ impl Edge {
             message: asked.message.clone(),
             target,
             arguments,
+            repairs: Vec::new(),
             cancel,
         })
     }
@@ -532,7 +536,12 @@ impl Edge {
         manner: &Manner,
     ) -> Answer {
         for round in begun.. {
-            let response = self.attempted(&call).await;
+            let mut response = self.attempted(&call).await;
+            if let Ok(response) = &mut response
+                && !call.repairs.is_empty()
+            {
+                response.mark["arg_repairs"] = json!(call.repairs);
+            }
             let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
             else {
                 call.attendant.finish();

@@ -1,13 +1,15 @@
 //! Clients that do not see definitions: a call of theirs is one of a tool that stands for others (CTX-70 to CTX-73).
 
+use portcullis_context::repair;
 use portcullis_governance::policy::Verdict;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::{Answer, Edge, Era, Sender};
 use crate::exposure::meta_call::{Looking, Meta};
 use crate::exposure::{Manner, Mode};
 use crate::lifecycle::{Call, Rehearsal};
-use crate::target::Target;
+use crate::target::{Found, Target};
 
 impl Edge {
     /// What a client is shown: what it chose, else what was said or found to be best for it.
@@ -52,11 +54,30 @@ impl Edge {
             Some(Meta::Answer(result)) => Err(Answer::Result(result.into())),
             Some(Meta::Call(governed)) => {
                 (call.target, call.arguments) = (governed.target, governed.arguments);
+                self.mend(call);
                 if governed.dry_run {
                     return Err(self.rehearsed(call, sender.era(), &governed.manner));
                 }
                 Ok(governed.manner)
             }
+        }
+    }
+
+    /// Repairs arguments that are nearly right, if this gateway does (CTX-90): before there is a proposal.
+    pub(super) fn mend(&self, call: &mut Call) {
+        let Some(arguments) = call.arguments.as_deref().filter(|_| self.controls.is_tolerant()) else {
+            return;
+        };
+        let world = self.world.load();
+        let Some(Found { entry, arguments: None }) = call.target.find(world.registry()) else { return };
+        if arguments.get().len() > entry.tool.spec().max_request_bytes {
+            return;
+        }
+        let definition: Value = serde_json::from_str(entry.tool.definition().get()).unwrap_or_default();
+        if let Some((mended, repairs)) = repair(arguments.get(), &definition["inputSchema"])
+            && let Ok(mended) = RawValue::from_string(mended)
+        {
+            (call.arguments, call.repairs) = (Some(mended), repairs);
         }
     }
 

@@ -209,6 +209,7 @@ impl Edge {
             message: Bytes::from(json!({"gate": gate.id(), "gated": gated}).to_string()),
             target: Target::Nothing(String::new()),
             arguments: None,
+            repairs: Vec::new(),
             cancel,
         };
         self.lifecycle.ask_source(gate, None, &call, &entry.tool, None).await

@@ -7,7 +7,7 @@ use super::{Answer, Asked, Era, Params, Sender};
 use crate::exposure::{Manner, Mode};
 use crate::lifecycle::gating::unescaped;
 use crate::lifecycle::{Answered, Call, Response};
-use crate::shaping::{TOOL_VIEW, Viewer, as_documents};
+use crate::shaping::{Provenance, TOOL_VIEW, Viewer, as_documents};
 use portcullis_context::bound::Detail;
 use portcullis_core::error::ErrorDocument;
 use portcullis_gauntlet::{Raw, ResultKind};
@@ -22,7 +22,8 @@ impl super::Edge {
         call: &Call,
         manner: &Manner,
     ) -> Option<String> {
-        let Ok(Response { answered: Answered::Result(result), entry, proposal, .. }) = response else {
+        let Ok(Response { answered: Answered::Result(result), entry, proposal, cache_hit, .. }) = response
+        else {
             return None;
         };
         // CTX-4: where definitions are listed, clients hold results to them, so those are shaped only if somebody says so.
@@ -35,7 +36,8 @@ impl super::Edge {
             return self.with_document(result.json());
         }
         if shapes {
-            return self.shaping.shape(result, entry, *proposal, &call.session).await;
+            let came = Provenance { cache_hit: *cache_hit, repairs: call.repairs.clone() };
+            return self.shaping.shape(result, entry, *proposal, &call.session, came).await;
         }
         let world = self.world.load();
         let profile = self.profile(&world, sender);

@@ -13,13 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_context::{
-    About, Artifacts, CallToolResult, Firewall, Keep, Kept, Limits, NotKept, Origin, Owner, Sensitivity,
+    About, Artifacts, CallToolResult, Firewall, Keep, Kept, Limits, NotKept, Origin, Owner, Repair,
+    Sensitivity,
 };
 use portcullis_core::{Clock, ProposalId, Secret};
 use portcullis_gauntlet::{Glob, SafeResult};
 use portcullis_governance::declaration::SideEffect;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::session::Session;
+use serde_json::{Value, json};
 
 use bounds::ResultOptions;
 pub(crate) use documents::as_documents;
@@ -62,6 +64,13 @@ impl Default for ShapingOptions {
             clients_keep: false,
         }
     }
+}
+
+/// How a result came about, as far as it is told.
+#[derive(Debug, Default)]
+pub(crate) struct Provenance {
+    pub(crate) cache_hit: bool,
+    pub(crate) repairs: Vec<Repair>,
 }
 
 /// Shapes results, and knows where the rest of them is.
@@ -130,6 +139,7 @@ impl Shaping {
         entry: &Arc<ToolEntry>,
         call: ProposalId,
         session: &Session,
+        came: Provenance,
     ) -> Option<String> {
         // Whoever is shorter than this in bytes is so in characters, and most are.
         if result.json().len() <= self.options.firewall.inline_chars {
@@ -141,7 +151,7 @@ impl Shaping {
         // What is long is written to disk: not on a thread that others wait for.
         let shaped = tokio::task::spawn_blocking(move || {
             let json = std::str::from_utf8(&json).ok()?;
-            shaping.shape_blocking(json, redactions, &entry, call, &owner)
+            shaping.shape_blocking(json, redactions, &entry, call, &owner, &came)
         });
         shaped.await.ok().flatten()
     }
@@ -153,14 +163,17 @@ impl Shaping {
         entry: &ToolEntry,
         call: ProposalId,
         owner: &Owner,
+        came: &Provenance,
     ) -> Option<String> {
         let id = entry.tool.id();
         let keep = self.options.keep.iter().find(|(tools, _)| tools.matches(id.short()));
+        let repairs: Vec<Value> = came.repairs.iter().map(|repair| json!(repair)).collect();
         let about = About {
             tool_id: Some(id.as_str()),
             redactions,
             keep: keep.map(|(_, keep)| keep),
-            ..About::default()
+            cache_hit: came.cache_hit,
+            arg_repairs: &repairs,
         };
         let result = CallToolResult::read(json);
         let cut = self.options.firewall.cut(&result, id.item().name(), &about)?;

@@ -1,8 +1,10 @@
 //! `[calls]`: how often and how much (CTX §9).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use portcullis_gateway::controls::CallOptions;
+use portcullis_gateway::remembered::CacheOptions;
 use portcullis_gauntlet::Glob;
 use serde::Deserialize;
 
@@ -16,6 +18,27 @@ const MOST_ATTEMPTS: u32 = 10;
 pub(crate) struct CallsSection {
     retry: RetrySection,
     limits: LimitsSection,
+    cache: CacheSection,
+    /// Whether arguments that are nearly right are repaired [default: false].
+    tolerant_args: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct CacheSection {
+    /// Tools whose answers are given again, `"<server>/<tool>"`; only those that read and are idempotent by declaration.
+    allow: Vec<String>,
+    /// For how long [default: 60].
+    ttl_seconds: u64,
+    /// How many answers [default: 256].
+    max_entries: usize,
+}
+
+impl Default for CacheSection {
+    fn default() -> Self {
+        let CacheOptions { ttl, max_entries, .. } = CacheOptions::default();
+        Self { allow: Vec::new(), ttl_seconds: ttl.as_secs(), max_entries }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,6 +70,10 @@ struct LimitsSection {
     tools: BTreeMap<String, u64>,
 }
 
+fn glob(field: &'static str, tools: &str) -> Result<Glob, Failure> {
+    Glob::parse(tools).map_err(|problem| Failure::field(field, format!("{tools:?} {problem}")))
+}
+
 impl CallsSection {
     pub(super) fn options(&self) -> Result<CallOptions, Failure> {
         if !(1..=MOST_ATTEMPTS).contains(&self.retry.max_attempts) {
@@ -56,11 +83,18 @@ impl CallsSection {
             ));
         }
         let limits = &self.limits;
-        let tools = limits.tools.iter().map(|(tools, limit)| {
-            let glob = Glob::parse(tools)
-                .map_err(|problem| Failure::field("calls.limits.tools", format!("{tools:?} {problem}")))?;
-            Ok((glob, *limit))
-        });
+        let tools =
+            limits.tools.iter().map(|(tools, limit)| Ok((glob("calls.limits.tools", tools)?, *limit)));
+        let cache = CacheOptions {
+            allow: self
+                .cache
+                .allow
+                .iter()
+                .map(|tools| glob("calls.cache.allow", tools))
+                .collect::<Result<_, _>>()?,
+            ttl: Duration::from_secs(self.cache.ttl_seconds),
+            max_entries: self.cache.max_entries,
+        };
         Ok(CallOptions {
             calls_per_minute: limits.calls_per_minute,
             calls_per_session: limits.calls_per_session,
@@ -68,6 +102,8 @@ impl CallsSection {
             tokens_per_session: limits.tokens_per_session,
             tools: tools.collect::<Result<_, Failure>>()?,
             max_attempts: self.retry.max_attempts,
+            cache,
+            tolerant_args: self.tolerant_args,
         })
     }
 }

@@ -37,6 +37,7 @@ mod onboarding;
 mod policy;
 mod readme;
 mod records;
+mod remembered;
 mod replay;
 #[cfg(target_os = "linux")]
 mod replicas;
