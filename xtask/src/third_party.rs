@@ -75,7 +75,7 @@ fn fingerprint(pins: &Path) -> Outcome<String> {
 }
 
 /// A tool, how to see whether it is there, and the package that has it.
-const TOOLS: [(&str, &[&str], &str); 7] = [
+const TOOLS: [(&str, &[&str], &str); 8] = [
     ("node", &["--version"], "nodejs"),
     ("npm", &["--version"], "npm"),
     ("python3", &["-c", "import venv, ensurepip"], "python3-venv"),
@@ -83,6 +83,8 @@ const TOOLS: [(&str, &[&str], &str); 7] = [
     ("chromium", &["--version"], "chromium"),
     // What exported evidence is opened with.
     ("age", &["--version"], "age"),
+    // An operator's key, and who keeps it.
+    ("sh", &["-c", "command -v ssh-agent && command -v ssh-keygen && command -v ssh-add"], "openssh-client"),
     // What shows the order of system calls.
     ("strace", &["--version"], "strace"),
     // What replicas share their state in. Debian has the server's programs in a folder of their own.

@@ -133,6 +133,7 @@ fn method(method: Method) -> &'static str {
     match method {
         Method::Uid => "uid",
         Method::Passphrase => "passphrase",
+        Method::SshAgent => "ssh-agent",
         Method::Token => "token",
         Method::Local => "local",
     }

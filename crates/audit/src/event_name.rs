@@ -118,6 +118,7 @@ event_names! {
     ExecutionResult = "execution.result",
     ExecutionLateResult = "execution.late_result",
     ExecutionServerRequest = "execution.server_request",
+    ExecutionNotifications = "execution.notifications",
     ExecutionIndeterminate = "execution.indeterminate",
     ExecutionCancelled = "execution.cancelled",
     ExecutionSanitised = "execution.sanitised",

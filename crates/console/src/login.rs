@@ -9,7 +9,7 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use portcullis_core::Secret;
-use portcullis_gateway::control::Claimant;
+use portcullis_gateway::control::{Claimant, Credential};
 use portcullis_governance::operator::Method;
 use serde::Deserialize;
 
@@ -57,7 +57,7 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, body: Bytes) -> R
     };
     let (name, next, passphrase) = (field("name"), field("next"), Secret::new(field("passphrase")));
     let next = local_path(&next);
-    let credential = Some((name.clone(), passphrase));
+    let credential = Some((name.clone(), Credential::Passphrase(passphrase)));
     let claimant = Claimant { channel: Method::Passphrase, user: name.clone(), credential };
     let proof = match console.control.authenticate(claimant, false).await {
         Ok(proof) => proof,

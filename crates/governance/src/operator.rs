@@ -1,6 +1,7 @@
 //! Proof that an operator, and not an agent, asks (GOV-104, INV-MP-004).
 
 pub mod passphrase;
+pub mod ssh;
 
 use portcullis_core::{Actor, LogId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -15,6 +16,8 @@ pub enum Method {
     Uid,
     /// The operator knows its passphrase.
     Passphrase,
+    /// The operator's ssh-agent signed the request with an enrolled key.
+    SshAgent,
     /// A program has a token that an operator made for it.
     Token,
     /// The command holds the writer lock itself: no daemon runs, and the file system says who may.

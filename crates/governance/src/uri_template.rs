@@ -4,6 +4,7 @@
 //! arguments that scopes are bound to. So a URI fits only in one way: the values read out of it, put back, must give
 //! the same text. That refuses `%2e%2e` for `..`, which a server might read differently than we did.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -33,6 +34,23 @@ enum Operator {
     Reserved,
     /// `{#x}`: likewise, after a `#`.
     Fragment,
+}
+
+/// What a template wants of a URI next: this byte, or one or more that a value may be written with.
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Is(u8),
+    Some { reserved: bool },
+}
+
+impl Step {
+    fn takes(self, byte: u8) -> bool {
+        match self {
+            Step::Is(own) => own == byte,
+            Step::Some { reserved: true } => byte.is_ascii_graphic(),
+            Step::Some { reserved: false } => byte.is_ascii_alphanumeric() || b"-._~%".contains(&byte),
+        }
+    }
 }
 
 /// The text is no template of level 2.
@@ -123,6 +141,51 @@ impl UriTemplate {
         (rest.is_empty() && self.expand(&values).as_deref() == Some(uri)).then_some(values)
     }
 
+    /// Whether there may be a URI that fits both: which of them covers it, nobody could say.
+    pub fn overlaps(&self, other: &UriTemplate) -> bool {
+        let (ours, theirs) = (self.steps(), other.steps());
+        // Where both stand after the same text, and whether a variable has taken anything there yet.
+        let mut reached = vec![(0, false, 0, false)];
+        let mut seen: BTreeSet<_> = reached.iter().copied().collect();
+        while let Some((i, began, j, begun)) = reached.pop() {
+            if i == ours.len() && j == theirs.len() {
+                return true;
+            }
+            let mut next = Vec::new();
+            if began {
+                next.push((i + 1, false, j, begun));
+            }
+            if begun {
+                next.push((i, began, j + 1, false));
+            }
+            match (ours.get(i), theirs.get(j)) {
+                (Some(Step::Is(a)), Some(Step::Is(b))) if a == b => next.push((i + 1, false, j + 1, false)),
+                (Some(Step::Is(byte)), Some(any)) if any.takes(*byte) => next.push((i + 1, false, j, true)),
+                (Some(any), Some(Step::Is(byte))) if any.takes(*byte) => next.push((i, true, j + 1, false)),
+                (Some(Step::Some { .. }), Some(Step::Some { .. })) => next.push((i, true, j, true)),
+                _ => {}
+            }
+            reached.extend(next.into_iter().filter(|place| seen.insert(*place)));
+        }
+        false
+    }
+
+    fn steps(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => steps.extend(literal.bytes().map(Step::Is)),
+                Part::Variable { operator, .. } => {
+                    if *operator == Operator::Fragment {
+                        steps.push(Step::Is(b'#'));
+                    }
+                    steps.push(Step::Some { reserved: *operator != Operator::Simple });
+                }
+            }
+        }
+        steps
+    }
+
     /// The URI with these values; `None` if one is missing or no text.
     pub fn expand(&self, values: &Map<String, Value>) -> Option<String> {
         let mut uri = String::new();
@@ -202,6 +265,34 @@ mod tests {
             ("db://{table}", "db://a b"),
         ] {
             assert_eq!(values(template, uri), None, "{template} {uri}");
+        }
+    }
+
+    #[test]
+    fn templates_that_one_uri_could_fit_overlap() {
+        // GOV-407, T-DEC-3
+        let overlap = |a: &str, b: &str| {
+            let (a, b) = (UriTemplate::parse(a).unwrap(), UriTemplate::parse(b).unwrap());
+            assert_eq!(a.overlaps(&b), b.overlaps(&a), "{a} {b}");
+            a.overlaps(&b)
+        };
+        for (a, b) in [
+            ("x://{id}", "x://{name}"),
+            ("x://{+path}", "x://docs/{id}"),
+            ("x://a{id}", "x://{id}b"),
+            ("x://{a}/{b}", "x://{+all}"),
+            ("x://{+a}#y", "x://z{#b}"),
+        ] {
+            assert!(overlap(a, b), "{a} {b}");
+        }
+        for (a, b) in [
+            ("x://a/{id}", "x://b/{id}"),
+            ("x://{id}", "x://{id}/more"),
+            ("x://{a}/{b}", "x://{a}"),
+            ("x://text/{id}", "x://blob/{+id}"),
+            ("x://{id}", "x://a/b{id}"),
+        ] {
+            assert!(!overlap(a, b), "{a} {b}");
         }
     }
 

@@ -166,7 +166,7 @@ pub(crate) struct ApprovalsSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct OperatorSection {
-    /// How operators prove who they are: uid, passphrase [default: uid in mode local, passphrase elsewhere].
+    /// How operators prove who they are: uid, passphrase, ssh-agent [default: uid in mode local, passphrase elsewhere].
     pub(crate) auth: Option<Vec<OperatorMethod>>,
     /// Where the console is: an address, or `off` [default: on this machine, the port after the agents' one].
     listen: Option<String>,
@@ -188,12 +188,14 @@ pub(crate) struct ListenerSettings {
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum OperatorMethod {
     /// The user the gateway runs as is its operator.
     Uid,
     /// Operators are enrolled, and know a passphrase.
     Passphrase,
+    /// Operators are enrolled, and their ssh-agent signs what they ask for.
+    SshAgent,
 }
 
 impl OperatorSection {
@@ -231,10 +233,11 @@ impl OperatorSection {
         let word = |method: &OperatorMethod| match method {
             OperatorMethod::Uid => Method::Uid,
             OperatorMethod::Passphrase => Method::Passphrase,
+            OperatorMethod::SshAgent => Method::SshAgent,
         };
         match (self.auth.as_deref(), mode) {
             (Some([]), _) => {
-                Err(Failure::field("operator.auth", "operator.auth must name uid or passphrase"))
+                Err(Failure::field("operator.auth", "operator.auth must name uid, passphrase or ssh-agent"))
             }
             (Some(methods), _) => Ok(methods.iter().map(word).collect()),
             // GOV-105: only on one person's machine may agents share the operator's user.

@@ -1,17 +1,20 @@
-//! Who the operator says to be, and the proof: a passphrase from the terminal or a file descriptor, never from the command
-//! line, the environment or a file of ours (GOV-104).
+//! Who the operator says to be, and the proof: a signature by the operator's ssh-agent, or a passphrase from the terminal or a
+//! file descriptor, never from the command line, the environment or a file of ours (GOV-104).
 
 use std::io::{BufRead as _, BufReader, IsTerminal as _, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 
-use portcullis_core::{ErrorCode, Secret};
+use portcullis_core::{ErrorCode, Secret, Sha256Digest};
+use portcullis_gateway::control::Credential as ShownCredential;
 use portcullis_governance::operator::Method;
+use portcullis_governance::operator::ssh::{PublicKey, request_digest};
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::Global;
 use crate::failure::Failure;
 use crate::operator::user_name;
+use crate::ssh_agent;
 
 /// A passphrase on its way to the gateway, over a socket that only its user can open.
 #[derive(Clone, Serialize, Deserialize)]
@@ -45,16 +48,95 @@ impl std::fmt::Debug for Passphrase {
     }
 }
 
-/// Who asks, and its passphrase.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Credential {
-    name: String,
-    passphrase: Passphrase,
+/// Who asks, and what it will prove that with.
+#[derive(Debug, Clone)]
+pub(crate) enum Credential {
+    Passphrase {
+        name: String,
+        passphrase: Passphrase,
+    },
+    /// The operator's agent; `or_passphrase`: where it does not have the key, the operator is asked.
+    Agent {
+        name: String,
+        or_passphrase: bool,
+    },
+}
+
+/// What the gateway wants signed, and by which key.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Challenge {
+    pub(crate) random: String,
+    pub(crate) key: Option<PublicKey>,
+}
+
+/// Who asks, and the proof of it, on its way to the gateway.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Proof {
+    Passphrase { name: String, passphrase: Passphrase },
+    Signature { name: String, signature: Vec<u8> },
+}
+
+impl Proof {
+    /// The proof with what it is about: the request, and the challenge that came before it, if one did.
+    pub(crate) fn shown(self, challenge: Option<&str>, request: &str) -> (String, ShownCredential) {
+        match self {
+            Proof::Passphrase { name, passphrase } => {
+                (name, ShownCredential::Passphrase(passphrase.secret()))
+            }
+            Proof::Signature { name, signature } => {
+                // Without a challenge nothing that was signed fits.
+                let digest = match challenge {
+                    Some(challenge) => request_digest(challenge, &name, request.as_bytes()),
+                    None => Sha256Digest::of(b""),
+                };
+                (name, ShownCredential::Signature { digest, signature })
+            }
+        }
+    }
 }
 
 impl Credential {
-    pub(crate) fn into_parts(self) -> (String, Secret<String>) {
-        (self.name, self.passphrase.secret())
+    /// The operator for whom something new to sign is needed.
+    pub(crate) fn needs_challenge(&self) -> Option<String> {
+        match self {
+            Credential::Agent { name, .. } => Some(name.clone()),
+            Credential::Passphrase { .. } => None,
+        }
+    }
+
+    /// The proof for one request; `None` if there is none, and the gateway says what is missing.
+    pub(crate) fn prove(self, challenge: Option<Challenge>, request: &str) -> Result<Option<Proof>, Failure> {
+        let (name, or_passphrase) = match self {
+            Credential::Passphrase { name, passphrase } => {
+                return Ok(Some(Proof::Passphrase { name, passphrase }));
+            }
+            Credential::Agent { name, or_passphrase } => (name, or_passphrase),
+        };
+        let Some(Challenge { random, key }) = challenge else { return Ok(None) };
+        let signature = match &key {
+            Some(key) => {
+                let digest = request_digest(&random, &name, request.as_bytes());
+                ssh_agent::sign(key, &digest).map_err(|error| {
+                    let message = format!("the ssh-agent at SSH_AUTH_SOCK does not answer: {error}");
+                    Failure::new(ErrorCode::OperatorAuth, message)
+                })?
+            }
+            None => None,
+        };
+        if let Some(signature) = signature {
+            return Ok(Some(Proof::Signature { name, signature }));
+        }
+        if or_passphrase && let Some(passphrase) = ask(&format!("Passphrase of operator {name}: "))? {
+            return Ok(Some(Proof::Passphrase { name, passphrase }));
+        }
+        let message = match key {
+            Some(_) => {
+                format!("the ssh-agent at SSH_AUTH_SOCK does not sign with the key of operator {name}")
+            }
+            None => return Ok(None),
+        };
+        Err(Failure::new(ErrorCode::OperatorAuth, message))
     }
 }
 
@@ -73,16 +155,24 @@ impl Identity {
     /// The credential to send: none where the user the gateway runs as is its operator, unless one is named.
     pub(crate) fn credential(&self, methods: &[Method]) -> Result<Option<Credential>, Failure> {
         let named = self.name.is_some() || self.fd.is_some();
-        if !named && (!methods.contains(&Method::Passphrase) || methods.contains(&Method::Uid)) {
+        let (by_passphrase, by_agent) =
+            (methods.contains(&Method::Passphrase), methods.contains(&Method::SshAgent));
+        if !named && (!(by_passphrase || by_agent) || methods.contains(&Method::Uid)) {
             return Ok(None);
         }
         let name = self.name.clone().unwrap_or_else(user_name);
+        if by_agent && self.fd.is_none() && ssh_agent::is_there() {
+            return Ok(Some(Credential::Agent { name, or_passphrase: by_passphrase }));
+        }
+        if by_agent && !by_passphrase && self.fd.is_none() {
+            return Ok(None);
+        }
         let passphrase = match self.fd {
             Some(fd) => Some(read_fd(fd)?),
             None => ask(&format!("Passphrase of operator {name}: "))?,
         };
         // Nobody to ask: the gateway says what is missing.
-        Ok(passphrase.map(|passphrase| Credential { name, passphrase }))
+        Ok(passphrase.map(|passphrase| Credential::Passphrase { name, passphrase }))
     }
 }
 

@@ -14,6 +14,7 @@ mod operator;
 mod operator_listener;
 mod output;
 mod receipt;
+mod ssh_agent;
 
 use std::process::ExitCode;
 

@@ -11,19 +11,24 @@ use std::time::Duration;
 use portcullis_admin::mcp::{AdminMcp, Exposure};
 use portcullis_admin::{Actor, Class, Envelope, Invoker, Registry};
 use portcullis_catalog::Kind;
+use portcullis_core::digest::to_hex;
 use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity, SessionId};
 use portcullis_gateway::control::{
-    Activation, Claimant, Disclosure, Drafting, Reacceptance, Registration, Target, told_to_stop,
+    Activation, Claimant, Credential as ShownCredential, Disclosure, Drafting, Enrolment, Reacceptance,
+    Registration, Target, told_to_stop,
 };
 use portcullis_gateway::edge::Edge;
 use portcullis_gateway::{Control, ControlError, Gateway};
 use portcullis_governance::approval::{Approval, Scope, State};
 use portcullis_governance::declaration::diff;
+use portcullis_governance::operator::ssh::PublicKey;
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use portcullis_governance::policy::{Bundle, PolicyFile};
 use portcullis_governance::record::Surface;
 use portcullis_governance::registry::{Availability, ServerEntry, Trust};
+use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
@@ -31,7 +36,7 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 use crate::home;
-use crate::identity::{Credential, Passphrase};
+use crate::identity::{Challenge, Credential, Passphrase, Proof};
 
 /// Longest request: a declaration may be 16 MiB.
 const MAX_REQUEST: u64 = 20 << 20;
@@ -176,6 +181,10 @@ pub(crate) enum Request {
         name: String,
         passphrase: Passphrase,
     },
+    OperatorEnrolKey {
+        name: String,
+        key: PublicKey,
+    },
     OperatorList,
     OperatorRemove {
         name: String,
@@ -312,11 +321,18 @@ impl Request {
     }
 }
 
-/// What goes over the socket: a request, and who asks.
+/// What goes over the socket: a request, as it was signed if it was, and who asks.
 #[derive(Debug, Serialize, Deserialize)]
 struct Letter {
-    credential: Option<Credential>,
-    request: Request,
+    credential: Option<Proof>,
+    request: Box<RawValue>,
+}
+
+/// What an operator whose agent signs asks for first.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WantsChallenge {
+    challenge_for: String,
 }
 
 type Answer = Result<Value, Failure>;
@@ -375,7 +391,7 @@ impl Channel {
                     |error: std::io::Error| Failure::unavailable(format!("the gateway went away: {error}"));
                 exchange(UnixStream::connect(socket).await.map_err(lost)?, request, credential).await
             }
-            Channel::Own(_, desk) => authorised(desk, Method::Local, request, credential).await,
+            Channel::Own(_, desk) => ask_own(desk, request, credential).await,
         }
     }
 
@@ -391,7 +407,7 @@ impl Channel {
         match self {
             Channel::Running(stream, _) => exchange(stream, request, credential).await,
             Channel::Own(gateway, desk) => {
-                let answer = authorised(&desk, Method::Local, request, credential).await;
+                let answer = ask_own(&desk, request, credential).await;
                 gateway.finish().await;
                 answer
             }
@@ -404,16 +420,63 @@ pub(crate) async fn running(home: &Path) -> Option<UnixStream> {
     UnixStream::connect(home::operator_socket(home)).await.ok()
 }
 
-async fn exchange(mut stream: UnixStream, request: &Request, credential: Option<Credential>) -> Answer {
+async fn exchange(stream: UnixStream, request: &Request, credential: Option<Credential>) -> Answer {
     let lost = |error: std::io::Error| Failure::unavailable(format!("the gateway went away: {error}"));
-    let mut line = serde_json::to_vec(&json!({"credential": credential, "request": request}))
-        .map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
+    let silent = |_| Failure::unavailable("the gateway went away before it answered");
+    let (read, mut write) = stream.into_split();
+    let (mut read, mut reply) = (BufReader::new(read), String::new());
+    let request = raw(request)?;
+    let credential = match credential {
+        Some(credential) => {
+            let challenge = match credential.needs_challenge() {
+                Some(name) => {
+                    write
+                        .write_all(&line_of(&WantsChallenge { challenge_for: name })?)
+                        .await
+                        .map_err(lost)?;
+                    read.read_line(&mut reply).await.map_err(lost)?;
+                    Some(serde_json::from_str(&reply).map_err(silent)?)
+                }
+                None => None,
+            };
+            credential.prove(challenge, request.get())?
+        }
+        None => None,
+    };
+    write.write_all(&line_of(&Letter { credential, request })?).await.map_err(lost)?;
+    reply.clear();
+    read.read_to_string(&mut reply).await.map_err(lost)?;
+    serde_json::from_str(&reply).map_err(silent)?
+}
+
+/// The same without a socket, where the command is its own control plane.
+async fn ask_own(desk: &Desk, request: &Request, credential: Option<Credential>) -> Answer {
+    let raw = raw(request)?;
+    let challenge =
+        credential.as_ref().and_then(Credential::needs_challenge).map(|name| challenge(desk, &name));
+    let random = challenge.as_ref().map(|challenge| challenge.random.clone());
+    let proof = match credential {
+        Some(credential) => credential.prove(challenge, raw.get())?,
+        None => None,
+    };
+    authorised(desk, Method::Local, request, proof.map(|proof| proof.shown(random.as_deref(), raw.get())))
+        .await
+}
+
+/// Something never asked before, for the agent of this operator to sign.
+fn challenge(desk: &Desk, operator: &str) -> Challenge {
+    Challenge { random: to_hex(&rand::rng().random::<[u8; 32]>()), key: desk.control.ssh_key(operator) }
+}
+
+fn raw(request: &Request) -> Result<Box<RawValue>, Failure> {
+    to_raw_value(request).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))
+}
+
+fn line_of(message: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    let mut line =
+        serde_json::to_vec(message).map_err(|error| Failure::new(ErrorCode::Internal, error.to_string()))?;
     line.push(b'\n');
-    stream.write_all(&line).await.map_err(lost)?;
-    let mut reply = String::new();
-    stream.read_to_string(&mut reply).await.map_err(lost)?;
-    serde_json::from_str(&reply)
-        .map_err(|_| Failure::unavailable("the gateway went away before it answered"))?
+    Ok(line)
 }
 
 /// Serves the operator socket until told to stop.
@@ -439,9 +502,25 @@ async fn serve_one(desk: Arc<Desk>, stream: UnixStream) -> Option<()> {
     let (read, mut write) = stream.into_split();
     let answer: Answer = if peer.uid() == rustix::process::geteuid().as_raw() {
         let mut line = String::new();
-        BufReader::new(read.take(MAX_REQUEST)).read_line(&mut line).await.ok()?;
-        match serde_json::from_str::<Letter>(&line) {
-            Ok(letter) => authorised(&desk, Method::Uid, &letter.request, letter.credential).await,
+        let mut read = BufReader::new(read.take(MAX_REQUEST));
+        read.read_line(&mut line).await.ok()?;
+        let mut asked = None;
+        if let Ok(wanted) = serde_json::from_str::<WantsChallenge>(&line) {
+            let challenge = challenge(&desk, &wanted.challenge_for);
+            write.write_all(&line_of(&challenge).ok()?).await.ok()?;
+            asked = Some(challenge.random);
+            line.clear();
+            read.read_line(&mut line).await.ok()?;
+        }
+        let letter = serde_json::from_str::<Letter>(&line);
+        let letter = letter.and_then(|letter| {
+            let request: Request = serde_json::from_str(letter.request.get())?;
+            // A challenge is for one request; there is no second on this connection.
+            let shown = letter.credential.map(|proof| proof.shown(asked.as_deref(), letter.request.get()));
+            Ok((request, shown))
+        });
+        match letter {
+            Ok((request, shown)) => authorised(&desk, Method::Uid, &request, shown).await,
             Err(error) => {
                 Err(Failure::new(ErrorCode::Validation, format!("not an operator request: {error}")))
             }
@@ -473,12 +552,12 @@ async fn authorised(
     desk: &Desk,
     channel: Method,
     request: &Request,
-    credential: Option<Credential>,
+    credential: Option<(String, ShownCredential)>,
 ) -> Answer {
     let proof = if request.changes_something() {
-        let credential = credential.map(Credential::into_parts);
         let claimant = Claimant { channel, user: user_name(), credential };
-        desk.control.authenticate(claimant, matches!(request, Request::OperatorEnrol { .. })).await?
+        let enrolling = matches!(request, Request::OperatorEnrol { .. } | Request::OperatorEnrolKey { .. });
+        desk.control.authenticate(claimant, enrolling).await?
     } else {
         OperatorProof::authenticated(user_name(), channel, Separation::SameUid)
     };
@@ -644,7 +723,10 @@ async fn perform(desk: &Desk, operator: &OperatorProof, request: &Request) -> An
             act(desk, operator, "checkpoints_resolve", json!({"session_id": id}), reason).await?
         }
         Request::OperatorEnrol { name, passphrase } => {
-            json!(control.enrol(operator, name, passphrase.secret()).await?)
+            json!(control.enrol(operator, name, Enrolment::Passphrase(passphrase.secret())).await?)
+        }
+        Request::OperatorEnrolKey { name, key } => {
+            json!(control.enrol(operator, name, Enrolment::SshKey(key.clone())).await?)
         }
         Request::OperatorList => json!(control.operators()),
         Request::OperatorRemove { name, reason } => {

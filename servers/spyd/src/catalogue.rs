@@ -84,6 +84,9 @@ pub(crate) fn tools(control: &Control) -> Vec<Value> {
     tools.retain(|tool| !control.drop.iter().any(|dropped| tool["name"] == dropped.as_str()));
     for tool in &mut tools {
         let name = tool["name"].as_str().unwrap_or_default().to_owned();
+        if let Some(annotations) = control.annotations.get(&name) {
+            tool["annotations"] = annotations.clone();
+        }
         if let Some(description) = control.description.get(&name) {
             tool["description"] = description.as_str().into();
         }

@@ -16,6 +16,8 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Control {
+    /// What it claims about its tools, by tool.
+    pub(crate) annotations: BTreeMap<String, serde_json::Value>,
     /// Other descriptions, by tool.
     pub(crate) description: BTreeMap<String, String>,
     /// Other input schemas, by tool.
@@ -82,6 +84,8 @@ pub(crate) struct Control {
     pub(crate) forge_meta: bool,
     /// Log a message of this level during a call.
     pub(crate) log: Option<String>,
+    /// How often; once, if not said.
+    pub(crate) log_times: Option<usize>,
     /// Ask the client this during a call: one method, or several in turn.
     pub(crate) server_request: OneOrMany,
     /// Try to get out during a call, and log what came of it.

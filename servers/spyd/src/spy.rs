@@ -423,7 +423,10 @@ impl Spy {
         };
         if let Some(level) = &control.log {
             let params = json!({ "level": level, "logger": "inner", "data": "spy <b>logs</b>" });
-            outbox.send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }));
+            for _ in 0..control.log_times.unwrap_or(1) {
+                outbox
+                    .send(&json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": params }));
+            }
         }
         if control.isolate != Default::default() {
             let (attempts, log) = (&control.isolate, &self.log);

@@ -81,7 +81,7 @@ pub use explain::{ArgumentError, DryRun, Explanation};
 pub use history::{CallFilter, CallRow, Outcome};
 pub use kept::Kept;
 pub use opened::Opened;
-pub use operators::{Claimant, Enrolled};
+pub use operators::{Claimant, Credential, Enrolled, Enrolment};
 pub use permits::Meant;
 pub use policy::Activation;
 pub use predicted::Predicted;

@@ -1,8 +1,8 @@
 //! Operators: who they are, and how they prove it, apart from agents (GOV-104).
 //!
-//! The log names an enrolled operator and the digest of what is kept of the passphrase; what is kept lies in a file of
-//! the keys folder, so that an exported log gives nobody anything to guess at. A file that does not fit its digest
-//! recognises nobody.
+//! The log names an enrolled operator, its public key if it has one, and the digest of what is kept of the passphrase; what
+//! is kept lies in a file of the keys folder, so that an exported log gives nobody anything to guess at. A file that does
+//! not fit its digest recognises nobody.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +15,7 @@ use portcullis_audit::{Event, EventName};
 use portcullis_core::error::one_line;
 use portcullis_core::{Actor, ErrorCode, Secret, Sha256Digest, Timestamp};
 use portcullis_governance::operator::passphrase::{Lockout, SHORTEST, Verifier};
+use portcullis_governance::operator::ssh::PublicKey;
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -22,7 +23,7 @@ use serde_json::json;
 use super::registration::need_reason;
 use super::{Control, ControlError};
 
-/// An operator with a passphrase, as it is recorded.
+/// An operator with a passphrase or a key, as it is recorded.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Enrolled {
     /// The operator's name.
@@ -30,7 +31,34 @@ pub struct Enrolled {
     /// Since when.
     pub enrolled_at: Timestamp,
     /// The digest of what is kept of the passphrase.
-    verifier_sha256: Sha256Digest,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verifier_sha256: Option<Sha256Digest>,
+    /// The key that its ssh-agent signs with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<PublicKey>,
+}
+
+/// What an operator is enrolled with.
+#[derive(Debug)]
+pub enum Enrolment {
+    /// A passphrase, in place of one it may have.
+    Passphrase(Secret<String>),
+    /// A key, likewise.
+    SshKey(PublicKey),
+}
+
+/// What an operator proves with who it is.
+#[derive(Debug)]
+pub enum Credential {
+    /// It knows this.
+    Passphrase(Secret<String>),
+    /// Its agent signed this request, which the channel made sure was never signed before.
+    Signature {
+        /// What was signed.
+        digest: Sha256Digest,
+        /// As the agent gave it.
+        signature: Vec<u8>,
+    },
 }
 
 /// Who asks, before anything is proved.
@@ -40,22 +68,23 @@ pub struct Claimant {
     pub channel: Method,
     /// The user the peer is.
     pub user: String,
-    /// The operator it says to be, and the passphrase.
-    pub credential: Option<(String, Secret<String>)>,
+    /// The operator it says to be, and the proof.
+    pub credential: Option<(String, Credential)>,
 }
 
 /// All enrolled operators, and the failures of late.
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
     enrolled: Mutex<BTreeMap<String, (Enrolled, Option<Verifier>)>>,
-    lockout: Mutex<Lockout>,
+    /// Failures with passphrases, and with signatures.
+    lockouts: [Mutex<Lockout>; 2],
 }
 
 impl Operators {
     /// Takes in a recorded operator, with what the keys folder has.
     pub(super) fn restore(&self, home: &Path, enrolled: Enrolled) {
         let verifier = kept(home, &enrolled);
-        if verifier.is_none() {
+        if verifier.is_none() && enrolled.verifier_sha256.is_some() {
             tracing::error!(
                 operator = enrolled.name,
                 "what is kept of the passphrase is gone or was changed; enrol again"
@@ -68,8 +97,8 @@ impl Operators {
         self.enrolled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lockout(&self) -> std::sync::MutexGuard<'_, Lockout> {
-        self.lockout.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lockout(&self, method: Method) -> std::sync::MutexGuard<'_, Lockout> {
+        self.lockouts[usize::from(method == Method::SshAgent)].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -89,27 +118,46 @@ impl Control {
         let methods = &self.options.operator_methods;
         let proof = |name: String, method| OperatorProof::authenticated(name, method, Separation::SameUid);
         match claimant.credential {
-            Some((name, passphrase)) => {
+            Some((name, Credential::Passphrase(passphrase))) => {
+                self.is_open(&name, Method::Passphrase)?;
                 self.recognise(&name, passphrase).await?;
                 Ok(proof(name, Method::Passphrase))
+            }
+            Some((name, Credential::Signature { digest, signature })) => {
+                if !methods.contains(&Method::SshAgent) {
+                    let message = "operator.auth does not name ssh-agent";
+                    return Err(self.not_recognised(&name, Method::SshAgent, message));
+                }
+                self.is_open(&name, Method::SshAgent)?;
+                if !self.ssh_key(&name).is_some_and(|key| key.verifies(&digest, &signature)) {
+                    let message = "not signed with the key of an operator of this gateway";
+                    return Err(self.failed(&name, Method::SshAgent, message));
+                }
+                Ok(proof(name, Method::SshAgent))
             }
             None if methods.contains(&Method::Uid) => Ok(proof(claimant.user, claimant.channel)),
             None if enrolling && self.operators.lock().is_empty() => {
                 Ok(proof(claimant.user, claimant.channel))
             }
             None => {
-                let message = "operators of this gateway prove who they are: name yourself with --operator, and type your \
-                     passphrase or give it with --passphrase-fd";
-                Err(self.not_recognised(&claimant.user, message))
+                let with_key = methods.contains(&Method::SshAgent);
+                let (method, how) = match methods.contains(&Method::Passphrase) {
+                    true if with_key => (
+                        Method::Passphrase,
+                        "have your ssh-agent at SSH_AUTH_SOCK, type your passphrase or give it with --passphrase-fd",
+                    ),
+                    true => (Method::Passphrase, "type your passphrase or give it with --passphrase-fd"),
+                    false => (Method::SshAgent, "have your ssh-agent at SSH_AUTH_SOCK"),
+                };
+                let message = format!(
+                    "operators of this gateway prove who they are: name yourself with --operator, and {how}"
+                );
+                Err(self.not_recognised(&claimant.user, method, &message))
             }
         }
     }
 
     async fn recognise(&self, name: &str, passphrase: Secret<String>) -> Result<(), ControlError> {
-        if let Some(until) = self.operators.lockout().locked(self.clock.now()) {
-            let message = format!("too many failures; nobody is let in by passphrase before {until}");
-            return Err(self.not_recognised(name, &message));
-        }
         let verifier = self.operators.lock().get(name).and_then(|(_, verifier)| verifier.clone());
         let checked = tokio::task::spawn_blocking(move || match verifier {
             Some(verifier) => verifier.matches(&passphrase),
@@ -119,49 +167,74 @@ impl Control {
         if checked.await.unwrap_or(false) {
             return Ok(());
         }
-        self.operators.lockout().failed(self.clock.now());
-        Err(self.not_recognised(name, "not the passphrase of an operator of this gateway"))
+        Err(self.failed(name, Method::Passphrase, "not the passphrase of an operator of this gateway"))
     }
 
-    fn not_recognised(&self, name: &str, message: &str) -> ControlError {
-        let data = json!({"method": "passphrase", "operator": one_line(name)});
+    /// The key that an operator's ssh-agent signs with.
+    pub fn ssh_key(&self, name: &str) -> Option<PublicKey> {
+        self.operators.lock().get(name).and_then(|(enrolled, _)| enrolled.ssh_key.clone())
+    }
+
+    fn is_open(&self, name: &str, method: Method) -> Result<(), ControlError> {
+        let Some(until) = self.operators.lockout(method).locked(self.clock.now()) else { return Ok(()) };
+        let how = if method == Method::SshAgent { "signature" } else { "passphrase" };
+        let message = format!("too many failures; nobody is let in by {how} before {until}");
+        Err(self.not_recognised(name, method, &message))
+    }
+
+    fn failed(&self, name: &str, method: Method, message: &str) -> ControlError {
+        self.operators.lockout(method).failed(self.clock.now());
+        self.not_recognised(name, method, message)
+    }
+
+    fn not_recognised(&self, name: &str, method: Method, message: &str) -> ControlError {
+        let data = json!({"method": method, "operator": one_line(name)});
         let event = Event::new(EventName::OperatorAuthFailed, &Actor::system()).data(data);
         let _ = self.log.append(vec![event]);
         ControlError::new(ErrorCode::OperatorAuth, message)
     }
 
-    /// Enrols an operator, or gives one another passphrase.
+    /// Enrols an operator, or gives one another passphrase or key.
     pub async fn enrol(
         &self,
         operator: &OperatorProof,
         name: &str,
-        passphrase: Secret<String>,
+        with: Enrolment,
     ) -> Result<Enrolled, ControlError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-');
         if name.is_empty() || name.len() > 63 || !name.bytes().all(plain) {
             return Err(ControlError::field("name", "up to 63 lowercase letters, digits, `.`, `_` and `-`"));
         }
-        let made = tokio::task::spawn_blocking(move || Verifier::new(&passphrase)).await;
-        let made = made.map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))?;
-        let verifier = made.ok_or_else(|| {
-            ControlError::field("passphrase", format!("a passphrase has at least {SHORTEST} characters"))
-        })?;
+        let (method, verifier, key) = match with {
+            Enrolment::Passphrase(passphrase) => {
+                (Method::Passphrase, Some(verifier_of(passphrase).await?), None)
+            }
+            Enrolment::SshKey(key) => (Method::SshAgent, None, Some(key)),
+        };
         let _one_at_a_time = self.state.lock().await;
-        let text = serde_json::to_vec(&verifier).expect("a verifier is plain JSON");
+        let before = self.operators.lock().get(name).cloned();
+        let (known, kept) = before.unzip();
+        // What it had besides, it keeps.
+        let text = verifier.as_ref().map(|verifier| serde_json::to_vec(verifier).expect("plain JSON"));
+        let digest = text.as_deref().map(Sha256Digest::of);
         let enrolled = Enrolled {
             name: name.to_owned(),
             enrolled_at: self.clock.now(),
-            verifier_sha256: Sha256Digest::of(&text),
+            verifier_sha256: digest.or_else(|| known.as_ref()?.verifier_sha256),
+            ssh_key: key.or_else(|| known.as_ref()?.ssh_key.clone()),
         };
-        write(&file_of(&self.options.home, &enrolled), &text).map_err(|error| {
-            ControlError::new(ErrorCode::Internal, format!("cannot keep the passphrase: {error}"))
-        })?;
-        let data = json!({"by": operator.name(), "method": Method::Passphrase, "operator": enrolled});
+        if let (Some(path), Some(text)) = (file_of(&self.options.home, &enrolled), text) {
+            write(&path, &text).map_err(|error| {
+                ControlError::new(ErrorCode::Internal, format!("cannot keep the passphrase: {error}"))
+            })?;
+        }
+        let data = json!({"by": operator.name(), "method": method, "operator": enrolled});
         self.commit(operator, vec![Event::new(EventName::OperatorEnrolled, &operator.actor()).data(data)])
             .await?;
-        let before = self.operators.lock().insert(name.to_owned(), (enrolled.clone(), Some(verifier)));
-        if let Some((before, _)) = before {
-            let _ = fs::remove_file(file_of(&self.options.home, &before));
+        let verifier = verifier.or(kept.flatten());
+        self.operators.lock().insert(name.to_owned(), (enrolled.clone(), verifier));
+        if let Some(known) = known.filter(|known| known.verifier_sha256 != enrolled.verifier_sha256) {
+            forget(&self.options.home, &known);
         }
         Ok(enrolled)
     }
@@ -183,21 +256,35 @@ impl Control {
         self.commit(operator, vec![Event::new(EventName::OperatorRemoved, &operator.actor()).data(data)])
             .await?;
         self.operators.lock().remove(name);
-        let _ = fs::remove_file(file_of(&self.options.home, &enrolled));
+        forget(&self.options.home, &enrolled);
         drop(one_at_a_time);
         self.revoke_tokens_of(operator, name).await
     }
 }
 
 /// The digest is part of the name: a new passphrase takes no old one's place before it is on record.
-fn file_of(home: &Path, enrolled: &Enrolled) -> PathBuf {
-    let digest = enrolled.verifier_sha256.to_string();
-    home.join("keys/operators").join(format!("{}-{}.json", enrolled.name, &digest[..16]))
+fn file_of(home: &Path, enrolled: &Enrolled) -> Option<PathBuf> {
+    let digest = enrolled.verifier_sha256?.to_string();
+    Some(home.join("keys/operators").join(format!("{}-{}.json", enrolled.name, &digest[..16])))
 }
 
 fn kept(home: &Path, enrolled: &Enrolled) -> Option<Verifier> {
-    let text = fs::read(file_of(home, enrolled)).ok()?;
-    (Sha256Digest::of(&text) == enrolled.verifier_sha256).then(|| serde_json::from_slice(&text).ok())?
+    let text = fs::read(file_of(home, enrolled)?).ok()?;
+    (Some(Sha256Digest::of(&text)) == enrolled.verifier_sha256).then(|| serde_json::from_slice(&text).ok())?
+}
+
+fn forget(home: &Path, enrolled: &Enrolled) {
+    if let Some(path) = file_of(home, enrolled) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+async fn verifier_of(passphrase: Secret<String>) -> Result<Verifier, ControlError> {
+    let made = tokio::task::spawn_blocking(move || Verifier::new(&passphrase)).await;
+    let made = made.map_err(|error| ControlError::new(ErrorCode::Internal, error.to_string()))?;
+    made.ok_or_else(|| {
+        ControlError::field("passphrase", format!("a passphrase has at least {SHORTEST} characters"))
+    })
 }
 
 fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {

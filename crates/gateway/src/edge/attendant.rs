@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_core::digest::to_hex;
 use portcullis_core::{Actor, ApprovalId};
 use portcullis_gauntlet::{Gauntlet, Raw};
 use portcullis_governance::accepted::AcceptedDeclaration;
@@ -15,6 +16,7 @@ use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::{Beside, Unanswered};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 
 use super::log_level::Level;
 use super::outlet::Outlet;
@@ -22,6 +24,8 @@ use super::questions::{self, Asker, Question};
 
 /// How many notifications of a call pass in a second; the last report of progress always does.
 const PER_SECOND: u32 = 20;
+/// How many are even looked at (GOV-303).
+const HEARD_PER_SECOND: u32 = 100;
 
 /// Attends to one call.
 #[derive(Debug)]
@@ -36,7 +40,18 @@ pub(crate) struct Attendant {
     gauntlet: Arc<Gauntlet>,
     entry: OnceLock<Arc<ToolEntry>>,
     pace: Mutex<Pace>,
+    heard: Mutex<Heard>,
     asked: AtomicU32,
+}
+
+/// What a server said beside its answer: counted and digested whatever becomes of it (GOV-303).
+#[derive(Debug)]
+struct Heard {
+    count: u64,
+    ignored: u64,
+    digest: Sha256,
+    second: Instant,
+    in_second: u32,
 }
 
 /// How fast notifications pass.
@@ -74,6 +89,13 @@ impl Attendant {
             gauntlet,
             entry: OnceLock::new(),
             pace: Mutex::new(Pace { second: Instant::now(), passed: 0, held: None }),
+            heard: Mutex::new(Heard {
+                count: 0,
+                ignored: 0,
+                digest: Sha256::new(),
+                second: Instant::now(),
+                in_second: 0,
+            }),
             asked: AtomicU32::new(0),
         }
     }
@@ -196,6 +218,9 @@ impl Attendant {
 
 impl Beside for Attendant {
     fn notified(&self, method: &str, params: &RawValue) {
+        if !self.heard.lock().unwrap_or_else(PoisonError::into_inner).takes(method, params) {
+            return;
+        }
         match method {
             "notifications/progress" => self.progress(params),
             _ => self.message(params),
@@ -223,6 +248,36 @@ impl Beside for Attendant {
         match prepared {
             Ok(question) => self.asker.ask(question, self.outlet.clone()),
             Err(error) => refused(error),
+        }
+    }
+}
+
+impl Heard {
+    /// Whether this one is looked at.
+    fn takes(&mut self, method: &str, params: &RawValue) -> bool {
+        self.count += 1;
+        // Neither can hold a line end of its own.
+        for part in [method, "\n", params.get(), "\n"] {
+            self.digest.update(part.as_bytes());
+        }
+        if self.second.elapsed() >= Duration::from_secs(1) {
+            (self.second, self.in_second) = (Instant::now(), 0);
+        }
+        self.in_second = self.in_second.saturating_add(1);
+        let takes = self.in_second <= HEARD_PER_SECOND;
+        self.ignored += u64::from(!takes);
+        takes
+    }
+}
+
+impl Drop for Attendant {
+    fn drop(&mut self) {
+        let heard = self.heard.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(entry), true) = (self.entry.get(), heard.count > 0) {
+            let digest = to_hex(&std::mem::take(&mut heard.digest).finalize());
+            let data = json!({"count": heard.count, "ignored": heard.ignored, "sha256": digest, "tool": entry.tool.id()});
+            let actor = Actor::server(entry.tool.id().server().as_str());
+            let _ = self.log.append(vec![Event::new(EventName::ExecutionNotifications, &actor).data(data)]);
         }
     }
 }

@@ -11,6 +11,7 @@ use portcullis_gauntlet::{CompiledSchema, SchemaRole};
 use super::{Access, BindingKind, Declaration, Rejection, Scope, ScopeKind, SideEffect, ToolClause, secrets};
 use crate::endpoint::Pin;
 use crate::record::Surface;
+use crate::uri_template::UriTemplate;
 
 /// What the rules are checked against.
 #[derive(Debug, Clone, Copy)]
@@ -303,6 +304,21 @@ impl Checker<'_> {
             let place = resource.uri.as_ref().or(resource.uri_template.as_ref());
             if !seen.insert(resource.name.as_str()) || !seen.insert(place.map_or("", String::as_str)) {
                 self.reject(3, &format!("/resources/{index}/name"), "is declared twice");
+            }
+        }
+        // GOV-407: a URI belongs to one template.
+        let templates: Vec<(usize, UriTemplate)> = (self.declaration.body.resources.iter().enumerate())
+            .filter_map(|(index, resource)| {
+                Some((index, UriTemplate::parse(resource.uri_template.as_deref()?).ok()?))
+            })
+            .collect();
+        for (at, (index, template)) in templates.iter().enumerate() {
+            let twin = templates[..at].iter().find(|(_, other)| other.overlaps(template));
+            if let Some((_, other)) = twin {
+                let message = format!(
+                    "a URI could fit both this and `{other}`; declare templates of which it fits one"
+                );
+                self.reject(3, &format!("/resources/{index}/uri_template"), message);
             }
         }
         let mut seen = BTreeSet::new();

@@ -8,10 +8,10 @@ use crate::commands::connect::client::Client;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum OperatorCommand {
-    /// Enrol an operator, or give one another passphrase
+    /// Enrol an operator, or give one another passphrase or key
     #[command(
-        after_help = "The new passphrase is asked for on the terminal, or read from --new-passphrase-fd. The first \
-operator is enrolled by the user the gateway runs as; later ones by an operator."
+        after_help = "The new passphrase is asked for on the terminal, or read from --new-passphrase-fd. With --ssh-key the \
+operator's ssh-agent signs instead (operator.auth must name ssh-agent). The first operator is enrolled by the user the gateway runs as; later ones by an operator."
     )]
     Enrol {
         /// The operator's name, by which records know it
@@ -19,6 +19,9 @@ operator is enrolled by the user the gateway runs as; later ones by an operator.
         /// Read the new passphrase from this file descriptor
         #[arg(long, value_name = "N")]
         new_passphrase_fd: Option<i32>,
+        /// The public half of a key in the operator's ssh-agent, as in ~/.ssh/id_ed25519.pub
+        #[arg(long, value_name = "FILE", conflicts_with = "new_passphrase_fd")]
+        ssh_key: Option<PathBuf>,
     },
     /// List the enrolled operators
     List,

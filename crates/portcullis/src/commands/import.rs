@@ -3,6 +3,7 @@
 //! Each server is looked at in its cage and its declaration drafted; a card says what that would mean, and one decision
 //! per server makes it so. What cannot be imported is said with its reason, and nothing is guessed.
 
+mod build_cage;
 mod entries;
 mod secrets;
 mod vendor;
@@ -143,7 +144,10 @@ async fn one(
                     let reason = "it is fetched anew at every start; with --vendor its files are fetched once, pinned, and run from here";
                     return outcome("skipped", reason.into(), None);
                 }
-                Some(runner) => vendor::fetch(&runner?, &context.home.join("vendor").join(&name), env)?,
+                Some(runner) => {
+                    let (folder, known) = (context.home.join("vendor").join(&name), context.options()?.hosts);
+                    vendor::fetch(&runner?, &folder, env, &known)?
+                }
                 None => Target::Stdio {
                     command: program(command)?,
                     args: operands.clone(),

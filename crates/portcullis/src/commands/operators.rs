@@ -1,8 +1,10 @@
 //! `portcullis operator …`: who may decide, besides the user the gateway runs as.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use portcullis_governance::declaration::Span;
+use portcullis_governance::operator::ssh::PublicKey;
 use serde_json::Value;
 
 use super::Context;
@@ -15,9 +17,12 @@ use crate::output::table;
 
 pub(super) async fn run(context: &Context<'_>, command: OperatorCommand) -> Result<ExitCode, Failure> {
     match command {
-        OperatorCommand::Enrol { name, new_passphrase_fd } => {
-            let passphrase = new_passphrase(new_passphrase_fd)?;
-            let enrolled = context.ask(&Request::OperatorEnrol { name, passphrase }).await?;
+        OperatorCommand::Enrol { name, new_passphrase_fd, ssh_key } => {
+            let request = match ssh_key {
+                Some(file) => Request::OperatorEnrolKey { name, key: public_key(&file)? },
+                None => Request::OperatorEnrol { name, passphrase: new_passphrase(new_passphrase_fd)? },
+            };
+            let enrolled = context.ask(&request).await?;
             context.output.result(&enrolled, |enrolled| format!("enrolled: {}", text(&enrolled["name"])));
         }
         OperatorCommand::List => {
@@ -31,6 +36,12 @@ pub(super) async fn run(context: &Context<'_>, command: OperatorCommand) -> Resu
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn public_key(file: &Path) -> Result<PublicKey, Failure> {
+    let wrong = |problem: String| Failure::field("ssh-key", format!("{}: {problem}", file.display()));
+    let line = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    PublicKey::parse(&line).map_err(|problem| wrong(problem.to_owned()))
 }
 
 async fn token(context: &Context<'_>, command: TokenCommand) -> Result<(), Failure> {
@@ -75,6 +86,13 @@ fn render_list(operators: &Value) -> String {
     if operators.is_empty() {
         return "no operator is enrolled; `portcullis operator enrol NAME` enrols one".into();
     }
-    let rows = operators.iter().map(|operator| vec![text(&operator["name"]), text(&operator["enrolled_at"])]);
-    table(&["name", "enrolled"], rows.collect())
+    let proves_with = |operator: &Value| {
+        let has = |member: &str, word| operator.get(member).map(|_| word);
+        let ways = [has("verifier_sha256", "passphrase"), has("ssh_key", "ssh-agent")];
+        ways.into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    let rows = operators
+        .iter()
+        .map(|operator| vec![text(&operator["name"]), text(&operator["enrolled_at"]), proves_with(operator)]);
+    table(&["name", "enrolled", "proves with"], rows.collect())
 }

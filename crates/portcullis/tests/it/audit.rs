@@ -333,7 +333,7 @@ fn no_digest_in_the_log_gives_away_arguments_that_can_be_guessed() {
 
 #[test]
 fn nothing_is_sent_before_its_intent_is_synced_however_many_call() {
-    // A-14, AUD-1, AUD-20: as the kernel saw it.
+    // T-INV-1, A-14, AUD-1, AUD-20: as the kernel saw it.
     use std::process::{Command, Stdio};
     const CLIENTS: usize = 64;
     const EACH: usize = 3;

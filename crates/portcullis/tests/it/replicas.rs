@@ -145,7 +145,7 @@ fn verify_together(homes: [&Home; 2]) {
 
 #[test]
 fn what_is_decided_at_one_replica_counts_at_the_other_and_once_is_once() {
-    // A-20, AUD-68
+    // A-20, AUD-68, GOV-1006
     let postgres = Postgres::start();
     let (first, second) = (Home::new(&postgres.config()), Home::new(&postgres.config()));
     let spy = Spy::new(&first);
@@ -213,7 +213,7 @@ fn what_is_decided_at_one_replica_counts_at_the_other_and_once_is_once() {
 
 #[test]
 fn a_replica_that_cannot_ask_refuses_and_tells_the_others_later() {
-    // A-20, AUD-68
+    // A-20, AUD-68, GOV-1006
     let mut postgres = Postgres::start();
     let (first, second) = (Home::new(&postgres.config()), Home::new(&postgres.config()));
     let spy = Spy::new(&first);

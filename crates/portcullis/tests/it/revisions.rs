@@ -114,7 +114,7 @@ fn read_prompt_and_complete(agent: &Agent, server: &str) {
 
 #[test]
 fn resources_prompts_and_templates_are_listed_as_declared_under_names_of_ours() {
-    // PRO-10, PRO-12, GOV-401
+    // PRO-10, PRO-12, GOV-401, T-DEC-3
     let (home, spies) = five_servers();
     let daemon = home.serve();
     for revision in REVISIONS {
@@ -280,4 +280,20 @@ fn an_empty_list_says_why() {
     let list = Agent::open(&daemon, "2026-07-28").result("tools/list", json!({}));
     assert_eq!(list["tools"], json!([]));
     assert!(list["_meta"]["io.portcullis/empty"].as_str().unwrap().contains("no server is registered"));
+}
+
+#[test]
+fn a_uri_that_two_templates_would_cover_is_refused_when_they_are_declared() {
+    // T-DEC-3, GOV-407
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    let twin = "  - { name: twin, version: \"1\", uri_template: \"spy://{+anything}\", side_effects: [], scopes: [], \
+                credentials: [], failure_modes: [] }\nprompts:";
+    let file = home.beside("spy.yaml");
+    std::fs::write(&file, spy.declaration().replace("prompts:", twin)).unwrap();
+    let args = spy.add_args(&file);
+    let (exit, refused) = home.fails(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(exit, 7, "{refused}");
+    assert!(refused.to_string().contains("spy://item/{id}"), "{refused}");
+    assert_eq!(home.json(&["mcp", "list"]), json!([]));
 }

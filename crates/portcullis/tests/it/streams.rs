@@ -118,7 +118,7 @@ fn a_cancellation_reaches_exactly_its_request_in_the_servers_own_way() {
 
 #[test]
 fn a_question_of_a_legacy_server_is_put_to_a_legacy_client_and_its_answer_goes_back() {
-    // PRO §4, PRO-21, PRO-71, GOV-408
+    // PRO §4, PRO-21, PRO-71, GOV-408, T-DEC-4
     let requests =
         "server_requests: [ { kind: sampling, max_per_call: 1, max_tokens: 8 }, elicitation, roots ]";
     let (home, spies) = servers(requests);
@@ -272,7 +272,7 @@ fn questions_cross_the_eras_in_rounds_of_input() {
 
 #[test]
 fn an_undeclared_question_is_not_put_and_halts_the_server() {
-    // GOV-408, MP-FH-005: in both eras
+    // T-DEC-4, GOV-408, MP-FH-005: in both eras
     let (home, spies) = servers("");
     let daemon = home.serve();
     let _operator = Operator::on_duty(&home);
@@ -293,4 +293,29 @@ fn an_undeclared_question_is_not_put_and_halts_the_server() {
         let session = stopped[0]["session_id"].as_str().unwrap_or_else(|| panic!("{stopped}"));
         home.json(&["checkpoint", "resolve", session, "--reason", "that server is halted"]);
     }
+}
+
+#[test]
+fn what_a_server_says_beside_its_answer_is_counted_and_most_of_a_flood_is_not_even_looked_at() {
+    // GOV-303
+    let home = open_home();
+    let spy = Spy::speaking(&home, "spy-2025-11-25", "2025-11-25");
+    spy.register(&home);
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    spy.control(&json!({"log": "warning", "log_times": 2000}));
+    let agent = Agent::open(&daemon, "2025-11-25");
+    agent.result("logging/setLevel", json!({"level": "info"}));
+    let call = json!({"name": name("2025-11-25", "echo"), "arguments": {"text": "x"}});
+    let messages: Vec<Value> = agent.begin("tools/call", call).collect();
+    assert_eq!(messages.last().unwrap()["result"]["content"][0]["text"], "x", "the answer is not held up");
+    let heard = eventually("the count", || home.events("execution.notifications").pop())["data"].clone();
+    assert_eq!(heard["count"], 2000, "{heard}");
+    let ignored = heard["ignored"].as_u64().unwrap();
+    assert!(ignored > 0 && heard["sha256"].as_str().unwrap().len() == 64, "{heard}");
+    assert!((messages.len() as u64) < 2000 - ignored, "{heard}: {} came through", messages.len());
+    // Nothing of it was acted on.
+    assert_eq!(home.json(&["mcp", "show", "spy-2025-11-25"])["state"], "active");
+    daemon.stop();
+    home.verify();
 }

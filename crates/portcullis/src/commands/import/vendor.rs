@@ -1,15 +1,19 @@
 //! Package runners, turned into files of ours (GOV-1402).
 //!
-//! `npx thing` runs whatever `thing` is today. Its files are fetched once, with the machine's own npm or pip, without running
-//! anything of the package; from then on they are pinned, and the server is started from them.
+//! `npx thing` runs whatever `thing` is today. Its files are fetched once, with the machine's own npm or pip in a cage
+//! (see `build_cage`), without running anything of the package; from then on they are pinned, and the server is started
+//! from them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use portcullis_gateway::control::Target;
 use serde_json::Value;
+use url::Url;
 
+use super::build_cage::Build;
 use super::program;
 use crate::failure::Failure;
 use crate::output::visible;
@@ -79,6 +83,7 @@ pub(super) fn fetch(
     runner: &Runner,
     folder: &Path,
     env: &BTreeMap<String, String>,
+    known: &BTreeMap<String, Vec<IpAddr>>,
 ) -> Result<Target, Failure> {
     let failed = |error: std::io::Error| Failure::field("home", format!("{}: {error}", folder.display()));
     if folder.exists() {
@@ -87,15 +92,41 @@ pub(super) fn fetch(
     std::fs::create_dir_all(folder).map_err(failed)?;
     let folder = std::fs::canonicalize(folder).map_err(failed)?;
     match runner.kind {
-        Kind::Npm => npm(runner, &folder, env),
-        Kind::Python => python(runner, &folder, env),
+        Kind::Npm => npm(runner, &folder, env, known),
+        Kind::Python => python(runner, &folder, env, known),
     }
 }
 
-fn npm(runner: &Runner, folder: &Path, env: &BTreeMap<String, String>) -> Result<Target, Failure> {
-    let mut command = Command::new(program("npm")?);
-    command.args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--prefix"]);
-    to_its_end(command.arg(folder).arg("--").arg(&runner.spec))?;
+fn npm(
+    runner: &Runner,
+    folder: &Path,
+    env: &BTreeMap<String, String>,
+    known: &BTreeMap<String, Vec<IpAddr>>,
+) -> Result<Target, Failure> {
+    let (npm, node) = (program("npm")?, program("node")?);
+    let setting = |name: &str| answer(Command::new(&npm).args(["config", "get", name]).current_dir("/"));
+    let scope = runner.spec.split_once('/').map(|(scope, _)| scope).filter(|scope| scope.starts_with('@'));
+    let own = scope.and_then(|scope| setting(&format!("{scope}:registry")));
+    let registry = registry(own.or_else(|| setting("registry")))?;
+    let flags =
+        ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--no-update-notifier"];
+    let args = std::iter::once(npm.as_str()).chain(flags);
+    let args = args.chain([
+        "--fetch-retries",
+        "2",
+        "--fetch-retry-mintimeout",
+        "1000",
+        "--fetch-retry-maxtimeout",
+        "4000",
+    ]);
+    let args = args.chain(["--cache", "/tmp/npm", "--registry", registry.as_str(), "--prefix"]);
+    let mut args: Vec<String> = args.map(ToOwned::to_owned).collect();
+    args.extend([folder.to_string_lossy().into_owned(), "--".into(), runner.spec.clone()]);
+    // npm is a script in a folder of its own.
+    let artifacts = Path::new(&npm).ancestors().nth(2).map(Path::to_owned).into_iter().collect();
+    let command =
+        std::fs::canonicalize(node).map_err(|error| Failure::field("command", format!("node: {error}")))?;
+    Build { command, args, artifacts, env: Vec::new(), registries: vec![registry] }.run(folder, known)?;
     let modules = folder.join("node_modules");
     let package = package_name(&runner.spec);
     let place = modules.join(&package);
@@ -126,18 +157,29 @@ fn npm(runner: &Runner, folder: &Path, env: &BTreeMap<String, String>) -> Result
     })
 }
 
-fn python(runner: &Runner, folder: &Path, env: &BTreeMap<String, String>) -> Result<Target, Failure> {
+fn python(
+    runner: &Runner,
+    folder: &Path,
+    env: &BTreeMap<String, String>,
+    known: &BTreeMap<String, Vec<IpAddr>>,
+) -> Result<Target, Failure> {
     // The machine's own interpreter, whose library is in every cage; what is first in the path may be a script.
     let own = Path::new("/usr/bin/python3");
     let python = match std::fs::canonicalize(own) {
         Ok(own) => own.to_string_lossy().into_owned(),
         Err(_) => program("python3")?,
     };
-    let mut command = Command::new(program("python3")?);
+    let pip = Pip::of_machine()?;
     // Wheels only: what has to be built would run its own code to do so.
-    command.args(["-m", "pip", "--python", &python]);
-    command.args(["install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]);
-    to_its_end(command.args(["--no-compile", "--target"]).arg(folder).arg("--").arg(pip_spec(&runner.spec)))?;
+    let flags = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"];
+    let flags = flags.into_iter().chain(["--only-binary", ":all:", "--no-compile"]);
+    let flags = flags.chain(["--index-url", pip.registries[0].as_str(), "--target"]);
+    let mut args: Vec<String> = flags.map(ToOwned::to_owned).collect();
+    args.extend([folder.to_string_lossy().into_owned(), "--".into(), pip_spec(&runner.spec)]);
+    let (artifacts, path) = (vec![pip.place.clone()], pip.place.to_string_lossy().into_owned());
+    let env_of_pip = vec![("PYTHONPATH", path), ("PYTHONDONTWRITEBYTECODE", "1".into())];
+    let command = PathBuf::from(&python);
+    Build { command, args, artifacts, env: env_of_pip, registries: pip.registries }.run(folder, known)?;
     let name = runner.program.clone().unwrap_or_else(|| package_name(&runner.spec));
     let entry = folder.join("bin").join(&name);
     if name.contains('/') || !entry.is_file() {
@@ -156,6 +198,38 @@ fn python(runner: &Runner, folder: &Path, env: &BTreeMap<String, String>) -> Res
     })
 }
 
+/// The machine's pip: the folder it is in, the index it asks, and where that keeps its files.
+struct Pip {
+    place: PathBuf,
+    registries: Vec<Url>,
+}
+
+impl Pip {
+    fn of_machine() -> Result<Self, Failure> {
+        let python = program("python3")?;
+        let ask = |script: &str| answer(Command::new(&python).args(["-c", script]).current_dir("/"));
+        let place =
+            ask("import os, pip; print(os.path.dirname(os.path.dirname(os.path.realpath(pip.__file__))))");
+        let place = place.ok_or_else(|| Failure::field("command", "python3 has no pip; install it first"))?;
+        let set = std::env::var("PIP_INDEX_URL").ok().or_else(|| {
+            let mut config = Command::new(&python);
+            answer(config.args(["-m", "pip", "config", "get", "global.index-url"]).current_dir("/"))
+        });
+        let registries = match set {
+            Some(index) => vec![registry(Some(index))?],
+            // pip itself knows where it goes if nobody says.
+            None => {
+                let index = ask("from pip._internal.models.index import PyPI; print(PyPI.simple_url)");
+                let files =
+                    ask("from pip._internal.models.index import PyPI; print(PyPI.file_storage_domain)");
+                let files = files.map(|domain| format!("https://{domain}/"));
+                vec![registry(index)?, registry(files)?]
+            }
+        };
+        Ok(Self { place: place.into(), registries })
+    }
+}
+
 /// `@scope/name@1.2`: without the version. `name==1.2` as well.
 fn package_name(spec: &str) -> String {
     let end =
@@ -172,21 +246,17 @@ fn pip_spec(spec: &str) -> String {
     }
 }
 
-fn to_its_end(command: &mut Command) -> Result<(), Failure> {
-    let output = command.stdin(Stdio::null()).output().map_err(|error| {
-        Failure::field(
-            "command",
-            format!("cannot run {}: {error}", visible(&command.get_program().to_string_lossy())),
-        )
-    })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("nothing was said");
-    let program =
-        Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Err(Failure::field("command", format!("{program} failed: {}", visible(last.trim()))))
+/// What a program of the machine's own says in one line. Nothing of a package is involved.
+fn answer(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
+    let text = text.trim();
+    (!text.is_empty() && text != "undefined" && text != "null").then(|| text.to_owned())
+}
+
+fn registry(text: Option<String>) -> Result<Url, Failure> {
+    let missing = || Failure::field("registry", "the machine's package manager names no registry");
+    text.and_then(|text| Url::parse(&text).ok()).ok_or_else(missing)
 }
 
 #[cfg(test)]
