@@ -268,3 +268,21 @@ fn what_a_server_was_denied_is_proposed_and_not_applied() {
     assert!(!is_kept(&home.path(), "canary-91bb"));
     home.verify();
 }
+
+#[test]
+fn from_a_client_s_file_with_three_servers_to_a_governed_call_in_two_commands() {
+    // GOV-1406: the decision about each server is taken where it is imported.
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let spy = Spy::new(&home);
+    let file = home.beside("mcp.json");
+    let config = json!({"mcpServers": {"files": entry(&spy), "notes": entry(&spy), "web": entry(&spy)}});
+    fs::write(&file, config.to_string()).unwrap();
+    let report = home.json(&["import", file.to_str().unwrap(), "--accept", "--grant", "all"]);
+    assert!(statuses(&report).iter().all(|(_, status)| status == "registered"), "{report}");
+    let called = home.run(&["call", "notes__add", "{\"a\": 1, \"b\": 2}"]);
+    assert!(called.status.success(), "{}", String::from_utf8_lossy(&called.stderr));
+    assert_eq!(String::from_utf8_lossy(&called.stdout).trim(), "3");
+    assert_eq!(home.events("server.registered").len(), 3);
+    assert_eq!(home.events("execution.result").len(), 1);
+    home.verify();
+}

@@ -117,7 +117,7 @@ const HOSTS: &str =
 
 #[test]
 fn a_package_is_fetched_in_a_cage_pinned_and_run_from_there() {
-    // GOV-1402, GOV-302, GOV-1406
+    // GOV-1402, GOV-302
     let home = Home::new(HOSTS);
     let ran = home.beside("ran");
     let archive = package(&home, ran.to_str().unwrap());
