@@ -89,41 +89,57 @@ fn state(home: &Home, command: &str) -> Value {
 }
 
 #[test]
-fn killed_at_any_point_a_change_was_made_or_not_and_never_half() {
-    // T-REG-4: the first writes of the log, and the places with a name, of each command.
-    for (command, named) in [
-        ("update", &["declaration.before_accept", "registry.before_commit"][..]),
-        ("accept", &["declaration.before_accept", "registry.before_commit"]),
-        ("apply", &["policy.before_activate"]),
-        ("remove", &[]),
-    ] {
-        let mut places = vec!["admin.before_intent=abort".to_owned()];
-        places.extend((2..=3).map(|n| format!("audit.before_write=abort@{n}")));
-        places.extend(named.iter().map(|name| format!("{name}=abort")));
-        places.push("admin.before_outcome=abort".to_owned());
-        let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
-        let (args, settled) = prepare(&home, &spy, command);
-        let before = state(&home, command);
-        let mut unchanged = 0;
-        for place in &places {
-            let mut run = home.command();
-            let run = run.args(["--output", "json"]).args(&args).env("PORTCULLIS_FAILPOINTS", place);
-            let killed = run.output().unwrap().status.code().is_none();
-            let now = state(&home, command);
-            assert!(now == before || settled(&now), "{command} at {place}: neither {before} nor done: {now}");
-            if now != before {
-                break;
-            }
-            unchanged += usize::from(killed);
+fn an_update_that_is_killed_at_any_point_was_made_or_not() {
+    // T-REG-4
+    is_never_half("update", &["declaration.before_accept", "registry.before_commit"]);
+}
+
+#[test]
+fn an_acceptance_that_is_killed_at_any_point_was_made_or_not() {
+    // T-REG-4
+    is_never_half("accept", &["declaration.before_accept", "registry.before_commit"]);
+}
+
+#[test]
+fn a_policy_whose_application_is_killed_at_any_point_is_in_force_or_not() {
+    // T-REG-4
+    is_never_half("apply", &["policy.before_activate"]);
+}
+
+#[test]
+fn a_removal_that_is_killed_at_any_point_was_made_or_not() {
+    // T-REG-4
+    is_never_half("remove", &[]);
+}
+
+/// Kills a command at writes of the log and at places with a name, and looks what became of it.
+fn is_never_half(command: &str, named: &[&str]) {
+    let mut places = vec!["admin.before_intent=abort".to_owned()];
+    places.extend((2..=3).map(|n| format!("audit.before_write=abort@{n}")));
+    places.extend(named.iter().map(|name| format!("{name}=abort")));
+    places.push("admin.before_outcome=abort".to_owned());
+    let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
+    let (args, settled) = prepare(&home, &spy, command);
+    let before = state(&home, command);
+    let mut unchanged = 0;
+    for place in &places {
+        let mut run = home.command();
+        let run = run.args(["--output", "json"]).args(&args).env("PORTCULLIS_FAILPOINTS", place);
+        let killed = run.output().unwrap().status.code().is_none();
+        let now = state(&home, command);
+        assert!(now == before || settled(&now), "{command} at {place}: neither {before} nor done: {now}");
+        if now != before {
+            break;
         }
-        assert!(unchanged > 0, "{command} was never cut off before it was done");
-        // And in the end it is done, or can be.
-        if state(&home, command) == before {
-            home.json(&args.iter().map(String::as_str).collect::<Vec<_>>());
-        }
-        assert!(settled(&state(&home, command)), "{command}: {}", state(&home, command));
-        assert_eq!(home.json(&["audit", "verify", "--invariants"])["ok"], true, "{command}");
+        unchanged += usize::from(killed);
     }
+    assert!(unchanged > 0, "{command} was never cut off before it was done");
+    // And in the end it is done, or can be.
+    if state(&home, command) == before {
+        home.json(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    assert!(settled(&state(&home, command)), "{command}: {}", state(&home, command));
+    assert_eq!(home.json(&["audit", "verify", "--invariants"])["ok"], true, "{command}");
 }
 
 type Settled = Box<dyn Fn(&Value) -> bool>;
