@@ -45,10 +45,10 @@ impl Build {
         if status.success() {
             return Ok(());
         }
-        let lines = said
+        let mut lines = said
             .lines()
             .filter(|line| !line.trim().is_empty() && !line.contains("A complete log of this run"));
-        let last = lines.last().unwrap_or("nothing was said");
+        let last = lines.next_back().unwrap_or("nothing was said");
         Err(Failure::field("command", format!("{} failed: {}", visible(&what), visible(last.trim()))))
     }
 
