@@ -366,7 +366,9 @@ impl Lifecycle {
         proposal: &mut Proposal,
     ) -> Result<(CanonicalRequest, Screened), ErrorDocument> {
         let refuse = |proposal: &mut Proposal, document: ErrorDocument| {
-            let data = json!({"error": document.error.as_str(), "message": document.message, "step": 2});
+            // Names of arguments are the caller's, and may be anything.
+            let message = portcullis_core::scrub::scrub(&document.message);
+            let data = json!({"error": document.error.as_str(), "message": message, "step": 2});
             proposal.trail.note(EventName::ProposalRefused, data);
             document
         };

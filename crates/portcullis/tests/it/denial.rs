@@ -74,6 +74,19 @@ fn step_2_arguments_that_are_ambiguous_invalid_or_out_of_scope_ask_nobody() {
 }
 
 #[test]
+fn what_looks_like_a_secret_in_the_name_of_an_argument_is_not_recorded() {
+    // AUD-12, ADM-61
+    let (home, spy) = guarded_spy(QUICK);
+    let daemon = home.serve();
+    daemon.call("spy__echo", &json!({"text": "x", "ghp_c4n4ryC4N4RY": 1})).unwrap();
+    daemon.stop();
+    let refused = home.events("proposal.refused");
+    assert_eq!(refused.len(), 1);
+    assert!(!home.log().iter().any(|record| record.to_string().contains("c4n4ry")), "{refused:?}");
+    assert_eq!(spy.calls(), 0);
+}
+
+#[test]
 fn step_3_policy_denies_by_rule_and_by_argument() {
     // GOV-803
     let home = Home::new(&format!("{QUICK}[policy]\ndir = \"policies\"\n"));

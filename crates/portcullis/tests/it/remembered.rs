@@ -3,9 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::support::{Daemon, Home, Operator, eventually, guarded_spy};
+use crate::support::{Daemon, Home, Operator, Spy, eventually, guarded_spy};
 
 const CACHING: &str = "[policy]\npreset = \"observe\"\n[calls.cache]\nallow = [\"spy/*\"]\n";
+
+/// A spy on a tier where trust can be earned.
+fn earning_spy(config: &str) -> (Home, Spy) {
+    let home = Home::new(config);
+    let spy = Spy::new(&home);
+    spy.register_on_tier(&home, "1");
+    (home, spy)
+}
 
 /// Has a tool called until it needs nobody's approval.
 fn earn(home: &Home, call: impl Fn(&str) -> Value) {
@@ -26,7 +34,7 @@ fn is_hit(response: &Value) -> bool {
 #[test]
 fn an_answer_is_given_again_to_whoever_got_it_and_nobody_else_and_that_is_on_record() {
     // CTX-92, AUD-13
-    let (home, spy) = guarded_spy(CACHING);
+    let (home, spy) = earning_spy(CACHING);
     let daemon = home.serve();
     let agent = Agent::open(&daemon, "2025-11-25");
     let echo = |text: &str| agent.call("spy__echo", json!({"text": text}));
@@ -41,7 +49,7 @@ fn an_answer_is_given_again_to_whoever_got_it_and_nobody_else_and_that_is_on_rec
     let [hit] = &home.events("result.cache_hit")[..] else { panic!("one hit") };
     let mark = |response: &Value| response["result"]["_meta"]["io.portcullis/call"].clone();
     assert_eq!(hit["data"]["event"], mark(&first)["event"], "it says where its evidence is");
-    assert_eq!(hit["proposal_id"], mark(&again)["proposal_id"]);
+    assert_eq!(hit["proposal"], mark(&again)["proposal_id"]);
     assert_ne!(mark(&first)["proposal_id"], mark(&again)["proposal_id"]);
     let told = home.json(&["why", mark(&again)["proposal_id"].as_str().unwrap()]);
     assert!(told["end"]["how"].as_str().unwrap().contains("nothing was sent"), "{told}");
@@ -90,7 +98,7 @@ fn call_as(daemon: &Daemon, key: &str, text: &str) -> Value {
 #[test]
 fn one_agent_never_gets_what_another_was_answered() {
     // CTX-92, T-CTX-22
-    let (home, spy) = guarded_spy(&format!("{CACHING}[access]\nauthentication = \"required\"\n"));
+    let (home, spy) = earning_spy(&format!("{CACHING}[access]\nauthentication = \"required\"\n"));
     let daemon = home.serve();
     let key = |agent| format!("Bearer {}", home.json(&["key", "create", agent])["key"].as_str().unwrap());
     let (ann, ben) = (key("ann"), key("ben"));
@@ -119,7 +127,7 @@ fn arguments_that_are_nearly_right_are_repaired_before_anybody_sees_them() {
     assert!(sent.iter().all(|frame| frame["params"]["arguments"] == json!({"a": 1, "b": 2})), "{sent:?}");
     let agent = Agent::open(&daemon, "2025-11-25");
     let refused = agent.call("spy__add", json!({"a": "one", "b": 2}));
-    assert!(refused["error"].is_object(), "{refused}");
+    assert_eq!(refused["result"]["isError"], true, "{refused}");
     assert_eq!(spy.calls(), 2, "nothing is guessed");
     daemon.stop();
 }
@@ -130,6 +138,6 @@ fn without_being_told_to_nothing_is_repaired() {
     let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
     let daemon = home.serve();
     let refused = Agent::open(&daemon, "2025-11-25").call("spy__add", json!({"a": "1", "b": 2}));
-    assert_eq!((refused["error"].is_object(), spy.calls()), (true, 0), "{refused}");
+    assert_eq!((&refused["result"]["isError"], spy.calls()), (&json!(true), 0), "{refused}");
     daemon.stop();
 }

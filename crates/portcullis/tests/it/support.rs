@@ -408,6 +408,16 @@ impl Spy {
         self.register_with(home, "")
     }
 
+    /// Registers it where trust can be earned up to a tier.
+    pub(crate) fn register_on_tier(&self, home: &Home, tier: &str) -> Value {
+        let file = home.beside(&format!("{}.yaml", self.name));
+        fs::write(&file, self.declaration()).unwrap();
+        let mut args = self.add_args(&file);
+        let at = args.iter().position(|arg| arg == "--").unwrap();
+        args.splice(at..at, ["--trust-tier".into(), tier.into()]);
+        home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     /// Registers it with more in its declaration.
     pub(crate) fn register_with(&self, home: &Home, more: &str) -> Value {
         self.register_as(home, &format!("{}\n{more}\n", self.declaration()))

@@ -8,12 +8,7 @@ use crate::support::{Daemon, Home, Spy, eventually};
 fn guarded(config: &str) -> (Home, Spy) {
     let home = Home::new(&format!("[approvals]\nwait = \"300ms\"\n[policy]\npreset = \"observe\"\n{config}"));
     let spy = Spy::new(&home);
-    let file = home.beside("spy.yaml");
-    std::fs::write(&file, spy.declaration()).unwrap();
-    let mut args = spy.add_args(&file);
-    let at = args.iter().position(|arg| arg == "--").unwrap();
-    args.splice(at..at, ["--trust-tier".into(), "1".into()]);
-    home.json(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    spy.register_on_tier(&home, "1");
     (home, spy)
 }
 
