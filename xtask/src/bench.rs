@@ -2,33 +2,37 @@
 
 use crate::spine::{self, Options};
 use crate::workspace::Workspace;
-use crate::{Outcome, audit, catalogue, context, gauntlet, governance, surface};
+use crate::{Outcome, admin, audit, catalogue, context, gauntlet, governance, sandbox, surface};
 
 /// Runs what was asked for; without a name, everything.
 pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
     match arguments {
         [] => {
+            admin::run(workspace)?;
             audit::run(workspace)?;
             gauntlet::run(workspace)?;
             governance::run(workspace)?;
+            sandbox::run(workspace)?;
             context::run(workspace)?;
             surface::run(workspace)?;
             catalogue::routing(workspace)?;
             catalogue::tokens(workspace)?;
             spine::run(workspace, &Options::default())
         }
+        ["admin"] => admin::run(workspace),
         ["audit"] => audit::run(workspace),
         ["context"] => context::run(workspace),
         ["gauntlet"] => gauntlet::run(workspace),
         ["governance"] => governance::run(workspace),
+        ["sandbox"] => sandbox::run(workspace),
         ["routing"] => catalogue::routing(workspace),
         ["tokens"] => catalogue::tokens(workspace),
         ["surface"] => surface::run(workspace),
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
-        _ => {
-            Err("bench knows audit, context, gauntlet, governance, routing, surface, tokens and spine"
-                .to_owned())
-        }
+        _ => Err(
+            "bench knows admin, audit, context, gauntlet, governance, routing, sandbox, surface, tokens and spine"
+                .to_owned(),
+        ),
     }
 }
 

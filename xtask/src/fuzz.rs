@@ -26,11 +26,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
 }
 
 /// Where properties are, and what they are called.
-const PLACES: [(&[&str], &[&str]); 2] = [
+const PLACES: [(&[&str], &[&str]); 3] = [
     (
         &["--package", "portcullis-gauntlet", "--features", "stdio", "--lib", "--test", "it"],
         &["fuzz", "sanitise::properties"],
     ),
+    // T-PRO-6: what servers write
+    (&["--package", "portcullis-upstream", "--lib"], &["framing_fuzz"]),
     // T-SURF-33
     (
         &["--package", "portcullis-gateway", "--package", "portcullis-context", "--lib"],

@@ -1,7 +1,8 @@
 //! Which crate may depend on which.
 //!
 //! The layers of the design: a crate depends only on crates of strictly lower layers, dev-dependencies included (a
-//! test that needs a higher layer belongs there). Servers are peers that check our code, so they share none of it.
+//! test that needs a higher layer belongs there). Servers are peers that check our code, so they share none of it;
+//! examples are users, so they may use all of it.
 //! Policy has one home: only `governance` depends on the policy engine.
 
 use std::collections::BTreeSet;
@@ -113,12 +114,16 @@ fn violations(manifest: &Manifest) -> Vec<String> {
                 None => broken.push(format!("{package} depends on {dependency}: it is in no layer")),
             }
         }
-    } else {
+    } else if !folder.starts_with("examples/") {
         for dependency in own {
             broken.push(format!(
                 "{package} depends on {dependency}: what is in {folder} is a peer and depends on no Portcullis crate"
             ));
         }
+    }
+    // ADM-72: what is asked of the gateway is asked of its control plane.
+    if package == "portcullis-admin" && dependencies.contains("portcullis-store") {
+        broken.push(format!("{package} depends on portcullis-store: handlers ask services, and no store"));
     }
     if package != "portcullis-governance" {
         for dependency in dependencies.iter().filter(|name| name.starts_with("cedar-policy")) {
@@ -213,6 +218,7 @@ mod tests {
             );
         }
         assert_eq!(check("servers/spyd", "[dependencies]\nportcullis = {}").len(), 1);
+        assert!(check("examples/agent-loop", "[dependencies]\nportcullis-context = {}").is_empty());
     }
 
     #[test]
@@ -233,5 +239,16 @@ mod tests {
     #[test]
     fn this_workspace_keeps_its_layers() {
         run(&Workspace::find().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn administration_does_not_know_the_store() {
+        // ADM-72
+        let broken = check("crates/admin", "[dependencies]\nportcullis-store.workspace = true");
+        assert_eq!(
+            broken,
+            ["portcullis-admin depends on portcullis-store: handlers ask services, and no store"]
+        );
+        assert!(check("crates/admin", "[dependencies]\nportcullis-gateway.workspace = true").is_empty());
     }
 }

@@ -6,18 +6,21 @@
 //! | `steps` | running steps: a heading, a time and a verdict each; one failure does not hide the next |
 //! | `layers` | which crate may depend on which |
 //! | `third_party` | real MCP packages for the tests, installed once into the user's cache |
+//! | `embeddings` | the table that search finds by meaning with, fetched and converted |
 //! | `fuzz` | the properties, tried as often as one likes |
 //! | `conformance` | the official suite, directly and through the gateway |
-//! | `bench`, `spine`, `gauntlet`, `governance`, `catalogue`, `context`, `surface` | side-by-side benchmarks, reported as ratios |
+//! | `bench`, `admin`, `spine`, `gauntlet`, `governance`, `sandbox`, `catalogue`, `context`, `surface` | side-by-side benchmarks, reported as ratios |
 //! | `workspace` | where things are: root, cache, target folder, manifests |
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool talks")]
 
+mod admin;
 mod audit;
 mod bench;
 mod catalogue;
 mod conformance;
 mod context;
+mod embeddings;
 mod fuzz;
 mod gauntlet;
 mod governance;
@@ -25,6 +28,7 @@ mod layers;
 mod operator;
 mod process;
 mod report;
+mod sandbox;
 mod spine;
 mod steps;
 mod surface;
@@ -41,10 +45,12 @@ cargo xtask <task>
 
   test                  format, lints, layers, builds, all tests, third-party servers and clients
   layers                check which crate depends on which
-  bench [audit|context|gauntlet|governance|routing|surface|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
+  bench [admin|audit|context|gauntlet|governance|routing|sandbox|surface|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
                         (spine: --calls N per run, --rounds N, --peers-only without the gateway)
-  fuzz [NAME]           try the gauntlet's properties on made-up input (--cases N of each; 100000)
+  fuzz [NAME]           try the properties of the gauntlet, the framing and the surface on made-up input (--cases N of each; 100000)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare
+                        (--only through|legacy|modern|client for a part of it, --as-built without building)
+  embeddings            fetch and convert the table that search finds by meaning with, and print where it is
   third-party           install the real MCP packages that the tests use, and print where they are
   fmt                   format all code
   help                  this text
@@ -64,10 +70,14 @@ fn main() -> ExitCode {
         ["layers"] => layers::run(&workspace).map(|()| ExitCode::SUCCESS),
         ["bench", rest @ ..] => bench::run(&workspace, rest).map(|()| ExitCode::SUCCESS),
         ["fuzz", rest @ ..] => fuzz::run(&workspace, rest).map(|()| ExitCode::SUCCESS),
-        ["conformance"] => conformance::run(&workspace).map(|()| ExitCode::SUCCESS),
+        ["conformance", rest @ ..] => conformance::run(&workspace, rest).map(|()| ExitCode::SUCCESS),
+        ["embeddings"] => embeddings::run_command(&workspace).map(|()| ExitCode::SUCCESS),
+        // What the suite starts for each scenario of a client.
+        ["conformance-client", url] => conformance::client(&workspace, url).map(|()| ExitCode::SUCCESS),
         ["third-party"] => third_party::install(&workspace).map(|places| {
             println!("export PORTCULLIS_NODE_MODULES={}", places.node_modules.display());
             println!("export PORTCULLIS_PYTHON={}", places.python.display());
+            println!("export PORTCULLIS_WHEELS={}", places.wheels.display());
             ExitCode::SUCCESS
         }),
         ["fmt"] => workspace.cargo(&["fmt", "--all"]).map(|()| ExitCode::SUCCESS),

@@ -35,6 +35,10 @@ pub(crate) struct Registration<'a> {
     pub(crate) version: &'a str,
     pub(crate) declaration: &'a Path,
     pub(crate) upstream: Upstream<'a>,
+    /// Whether what it lists may change.
+    pub(crate) dynamic: bool,
+    /// Whether all of it is approved ahead, so that no call waits for somebody.
+    pub(crate) granted: bool,
     /// The text of `portcullis.toml`.
     pub(crate) config: &'a str,
 }
@@ -92,6 +96,12 @@ impl Registration<'_> {
             command.args(["--server-version", self.version]);
         }
         command.args(["--justification", "a peer of ours", "--capability-declaration"]).arg(self.declaration);
+        if self.dynamic {
+            command.args(["--surface", "dynamic"]);
+        }
+        if self.granted {
+            command.args(["--grant", "all"]);
+        }
         match self.upstream {
             Upstream::Http(url) => {
                 command.args(["--transport", "http", "--url", url]);
@@ -187,8 +197,15 @@ mod tests {
     fn a_registration_names_the_upstream_by_its_transport() {
         let text = |upstream| {
             let declaration = Path::new("d.yaml");
-            let registration =
-                Registration { name: "bench", version: "1", declaration, upstream, config: "" };
+            let registration = Registration {
+                name: "bench",
+                version: "1",
+                declaration,
+                upstream,
+                dynamic: false,
+                granted: false,
+                config: "",
+            };
             let command = registration.command(Path::new("p"), Path::new("/h"));
             command.get_args().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
         };

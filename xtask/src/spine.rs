@@ -115,6 +115,8 @@ fn measure_transport(
             version: "1.0.0",
             declaration: &declaration,
             upstream: upstream_url.map_or(Upstream::Stdio(&peer), Upstream::Http),
+            dynamic: false,
+            granted: false,
             config: "[policy]\npreset = \"observe\"\n",
         };
         let home = scratch.0.join(transport);

@@ -72,6 +72,8 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
             version: "",
             declaration: Path::new("builtin:records"),
             upstream: Upstream::Records { url: &rs, credential_file: &file },
+            dynamic: false,
+            granted: false,
             config,
         };
         Gateway::start(&release.join("portcullis"), &scratch.0.join(name), &registration)
@@ -79,8 +81,8 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
     let plain = gateway("plain", "[policy]\npreset = \"observe\"\n")?;
     let gated = gateway("gated", GATED)?;
 
-    let arguments = |more: Value| {
-        let mut arguments = json!({"stream": "messages", "limit": 100, "connection_id": "cin_gmail_work"});
+    let arguments = |limit: usize, more: Value| {
+        let mut arguments = json!({"stream": "messages", "limit": limit, "connection_id": "cin_gmail_work"});
         arguments.as_object_mut().expect("an object").extend(more.as_object().cloned().unwrap_or_default());
         arguments.to_string()
     };
@@ -98,17 +100,23 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
         },
         Way {
             name: "through the gateway",
-            load: through(&plain, arguments(json!({}))),
+            load: through(&plain, arguments(100, json!({}))),
             middle: Some(&plain),
         },
         Way {
             name: "through a gateway with a gate that is not triggered",
-            load: through(&gated, arguments(json!({}))),
+            load: through(&gated, arguments(100, json!({}))),
             middle: Some(&gated),
         },
+        // The three newest messages have no attachments: the answers are the same but for three empty lists.
         Way {
-            name: "through the built-in gate",
-            load: through(&plain, arguments(json!({"expand": ["message_bodies"]}))),
+            name: "three rows, no gate triggered",
+            load: through(&plain, arguments(3, json!({}))),
+            middle: Some(&plain),
+        },
+        Way {
+            name: "three rows, the built-in gate triggered",
+            load: through(&plain, arguments(3, json!({"expand": ["attachments"]}))),
             middle: Some(&plain),
         },
     ];
@@ -174,11 +182,13 @@ fn section(measured: &[(String, f64)]) -> String {
     let ratio = |one: &str, other: &str| of(one) / of(other);
     let mut text = "## Surfaces and records\n\n\
         One run, ratios of CPU time unless the line says otherwise; the two sides of each alternate. `query_records` is a page of\n\
-        30 messages of a records server on loopback; the bare client sends the same GET on one connection.\n\n\
+        30 messages of a records server on loopback; the bare client sends the same GET on one connection. Gated and ungated calls\n\
+        compared are pages of three messages that have nothing to expand.\n\n\
         | ratio | | target |\n|---|--:|--:|\n"
         .to_owned();
     let (bare, plain) = ("bare client", "through the gateway");
-    let (idle, gated) = ("through a gateway with a gate that is not triggered", "through the built-in gate");
+    let idle = "through a gateway with a gate that is not triggered";
+    let (open, gated) = ("three rows, no gate triggered", "three rows, the built-in gate triggered");
     let cpu = |name: &str| of(&format!("{name}, CPU µs"));
     let p50 = |name: &str| of(&format!("{name}, p50 µs"));
     let percent = |number: f64| format!("{:.1} %", number * 100.0);
@@ -200,13 +210,13 @@ fn section(measured: &[(String, f64)]) -> String {
             "< 2 %",
         ),
         ("the same, whole gateways compared", percent(cpu(idle) / cpu(plain) - 1.0), "< 2 %"),
-        ("a triggered gate, added to a call's CPU", percent(cpu(gated) / cpu(plain) - 1.0), "≤ 5 %"),
+        ("a triggered gate, added to a call's CPU", percent(cpu(gated) / cpu(open) - 1.0), "≤ 5 %"),
         (
             "`query_records` through Portcullis, added CPU ÷ bare client's",
             format!("{:.2}", cpu(plain) / cpu(bare)),
             "≤ 1.5",
         ),
-        ("gated ÷ ungated call, p50", format!("{:.2}", p50(gated) / p50(plain)), "≤ 2.2"),
+        ("gated ÷ ungated call, p50", format!("{:.2}", p50(gated) / p50(open)), "≤ 2.2"),
         (
             "summarising a page of 70 rows, of a call's p50",
             percent(of("summarise a page of 70 rows") * 1e6 / p50(plain)),

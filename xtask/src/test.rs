@@ -90,6 +90,7 @@ fn tests(workspace: &Workspace, features: &str, third_party: Option<&ThirdParty>
     if let Some(third_party) = third_party {
         command.env("PORTCULLIS_NODE_MODULES", &third_party.node_modules);
         command.env("PORTCULLIS_PYTHON", &third_party.python);
+        command.env("PORTCULLIS_WHEELS", &third_party.wheels);
     }
     run_command(&mut command)
 }

@@ -18,6 +18,8 @@ pub(crate) struct ThirdParty {
     pub(crate) node_modules: PathBuf,
     /// The interpreter of the virtual environment.
     pub(crate) python: PathBuf,
+    /// Python packages as they lie in an index, for what is vendored from there.
+    pub(crate) wheels: PathBuf,
 }
 
 impl ThirdParty {
@@ -34,16 +36,27 @@ impl ThirdParty {
     }
 }
 
-const FILES: [&str; 4] = ["package.json", "package-lock.json", ".npmrc", "requirements.txt"];
+const FILES: [&str; 5] = ["package.json", "package-lock.json", ".npmrc", "requirements.txt", "servers.txt"];
+/// The interpreter that vendored servers run with.
+const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
 /// Installs what is not installed yet.
 pub(crate) fn install(workspace: &Workspace) -> Outcome<ThirdParty> {
     let pins = workspace.root.join("xtask/third-party");
     let folder = workspace.cache.join("third-party").join(fingerprint(&pins)?);
-    let places =
-        ThirdParty { node_modules: folder.join("node_modules"), python: folder.join("venv/bin/python") };
+    let places = ThirdParty {
+        node_modules: folder.join("node_modules"),
+        python: folder.join("venv/bin/python"),
+        wheels: folder.join("wheels"),
+    };
     let finished = folder.join("finished");
     require_tools()?;
+    // Two that install at once would take each other's files away.
+    let parent = workspace.cache.join("third-party");
+    let locked = fs::create_dir_all(&parent)
+        .and_then(|()| fs::File::create(parent.join("lock")))
+        .and_then(|lock| lock.lock().map(|()| lock));
+    let _alone = locked.map_err(|error| format!("{}: {error}", parent.display()))?;
     if finished.is_file() && is_there(&places.python, "--version") {
         println!("installed in {}", folder.display());
         return Ok(places);
@@ -61,6 +74,12 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<ThirdParty> {
     run(Command::new(&places.python)
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt"])
         .current_dir(&folder))?;
+    // For the interpreter that will run them, which need not be the one above.
+    let system = if Path::new(SYSTEM_PYTHON).is_file() { SYSTEM_PYTHON } else { "python3" };
+    run(Command::new(system)
+        .args(["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:"])
+        .args(["--no-deps", "--dest", "wheels", "-r", "servers.txt"])
+        .current_dir(&folder))?;
     fs::write(finished, "").map_err(|error| error.to_string())?;
     println!("installed in {}", folder.display());
     Ok(places)
@@ -75,10 +94,12 @@ fn fingerprint(pins: &Path) -> Outcome<String> {
 }
 
 /// A tool, how to see whether it is there, and the package that has it.
-const TOOLS: [(&str, &[&str], &str); 8] = [
+const TOOLS: [(&str, &[&str], &str); 10] = [
     ("node", &["--version"], "nodejs"),
     ("npm", &["--version"], "npm"),
     ("python3", &["-c", "import venv, ensurepip"], "python3-venv"),
+    ("sh", &["-c", "p=/usr/bin/python3; [ -x $p ] || p=python3; $p -m pip --version"], "python3-pip"),
+    ("git", &["--version"], "git"),
     // What the console's tests look at its pages with.
     ("chromium", &["--version"], "chromium"),
     // What exported evidence is opened with.

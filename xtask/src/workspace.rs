@@ -52,7 +52,7 @@ impl Workspace {
     /// The manifests of all members, by folder.
     pub(crate) fn manifests(&self) -> Outcome<Vec<Manifest>> {
         let mut folders = vec!["xtask".to_owned()];
-        for group in ["crates", "servers"] {
+        for group in ["crates", "examples", "servers"] {
             let entries = fs::read_dir(self.root.join(group)).map_err(|error| format!("{group}: {error}"))?;
             for entry in entries {
                 let name = entry.map_err(|error| format!("{group}: {error}"))?.file_name();

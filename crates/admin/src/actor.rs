@@ -47,6 +47,8 @@ pub struct Actor {
     channel: Channel,
     auth_method: &'static str,
     proof: Option<OperatorProof>,
+    /// Whether it is the gateway's own user, at its own machine.
+    here: bool,
 }
 
 /// What anybody may know of an actor.
@@ -75,7 +77,13 @@ impl Actor {
             channel: Channel::Operator,
             auth_method: method(proof.method()),
             proof: Some(proof),
+            here: false,
         }
+    }
+
+    /// The same at the gateway's own socket, or in its own process: the user it runs as, whose files are its files.
+    pub fn operator_here(proof: OperatorProof) -> Self {
+        Self { here: true, ..Self::operator(proof) }
     }
 
     /// An agent, as the MCP edge knows it.
@@ -87,6 +95,7 @@ impl Actor {
             channel: Channel::Agent,
             auth_method: "edge",
             proof: None,
+            here: false,
         }
     }
 
@@ -122,6 +131,11 @@ impl Actor {
             channel: self.channel,
             auth_method: self.auth_method.to_owned(),
         }
+    }
+
+    /// Whether it may name files of the gateway's machine.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here
     }
 
     pub(crate) fn proof(&self) -> Option<&OperatorProof> {

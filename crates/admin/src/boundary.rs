@@ -2,7 +2,7 @@
 //! value of the caller's is repeated.
 
 use portcullis_core::canon::{self, CanonReason, Limits};
-use portcullis_core::scrub::is_bare_token;
+use portcullis_core::scrub::{is_bare_token, is_secret_key};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -15,6 +15,8 @@ const LIMITS: Limits = Limits { bytes: 16 << 20, depth: 32, nodes: 200_000 };
 const LARGEST_OBJECT: usize = 256 << 10;
 /// The member whose content belongs to another's tool, where a token may be meant for it.
 const FREE: &str = "arguments";
+/// The member whose keys are names of variables, which may sound like credentials; what they hold is looked at.
+const VARIABLES: &str = "env";
 
 /// The arguments of a call as an object, or why they are none.
 pub(crate) fn object(raw: &RawValue) -> Result<Map<String, Value>, AdminError> {
@@ -39,11 +41,7 @@ pub fn parse<A: ToolArgs>(boundary: &'static str, object: &Map<String, Value>) -
     refuse_secrets(object, &mut complaints);
     match (read, complaints.found()) {
         (Some(args), None) => Ok(args),
-        (_, found) => {
-            let error = AdminError::arguments(found.unwrap_or_default());
-            crate::events::validation_failed(boundary, &error);
-            Err(error)
-        }
+        (_, found) => Err(AdminError::arguments(found.unwrap_or_default()).at(boundary)),
     }
 }
 
@@ -69,8 +67,17 @@ fn look_for_secrets(value: &Value, at: &str, complaints: &mut Complaints) {
             }
         }
         Value::Object(members) => {
+            let are_variables = at.rsplit('.').next() == Some(VARIABLES);
             for (key, value) in members {
-                look_for_secrets(value, &place(at, key), complaints);
+                let at = place(at, key);
+                if value.is_string() && is_secret_key(key) && !are_variables {
+                    complaints.push(
+                        &at,
+                        "is a credential by its name; credentials are captured, not passed as arguments",
+                    );
+                } else {
+                    look_for_secrets(value, &at, complaints);
+                }
             }
         }
         _ => {}
@@ -151,8 +158,26 @@ mod tests {
     }
 
     #[test]
+    fn texts_can_be_seen_are_not_trimmed_and_are_not_endless() {
+        // ADM-23
+        for blank in ["", "  ", "\\u200b", "\\u00ad\\u2060", "\\u0007"] {
+            assert_eq!(
+                read(&format!(r#"{{"name":"{blank}"}}"#)).unwrap_err(),
+                "name: must not be blank",
+                "{blank:?}"
+            );
+        }
+        assert_eq!(read(r#"{"name":" x "}"#).unwrap().name.as_str(), " x ");
+        assert!(read(&format!(r#"{{"name":"{}"}}"#, "x".repeat(4096))).is_ok());
+        let long = read(&format!(r#"{{"name":"{}"}}"#, "x".repeat(4097))).unwrap_err();
+        assert!(long.starts_with("name: "), "{long}");
+        assert!(read(&format!(r#"{{"name":{}1{}}}"#, "[".repeat(40), "]".repeat(40))).is_err(), "too deep");
+        assert!(read(r#"{"name":{"a":1,"a":2}}"#).unwrap_err().contains("duplicate key"));
+    }
+
+    #[test]
     fn times_have_an_offset_and_an_order() {
-        // SO-32
+        // ADM-23, SO-32
         assert!(
             read(r#"{"name":"x","since":"2026-01-01T00:00:00Z","until":"2026-01-02T00:00:00+01:00"}"#)
                 .is_ok()
@@ -172,7 +197,17 @@ mod tests {
         let mut complaints = Complaints::default();
         refuse_secrets(nested.as_object().unwrap(), &mut complaints);
         assert_eq!(complaints.found().unwrap()[0].0, "steps.0.x");
-        let meant = json!({"arguments": {"x": "sk-ant-api03-abcdefgh"}});
+        for (named, refused) in [
+            (json!({"value": {"db": {"password": "hunter2"}}}), Some("value.db.password")),
+            (json!({"parameters": {"API_KEY": "abc"}}), Some("parameters.API_KEY")),
+            (json!({"value": {"total_tokens": "5", "token": 5}}), None),
+            (json!({"process": {"env": {"API_KEY": "github"}}}), None),
+        ] {
+            let mut complaints = Complaints::default();
+            refuse_secrets(named.as_object().unwrap(), &mut complaints);
+            assert_eq!(complaints.found().map(|found| found[0].0.as_str()), refused, "{named}");
+        }
+        let meant = json!({"arguments": {"x": "sk-ant-api03-abcdefgh", "password": "x"}});
         let mut complaints = Complaints::default();
         refuse_secrets(meant.as_object().unwrap(), &mut complaints);
         assert!(complaints.found().is_none());

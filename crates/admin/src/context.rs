@@ -13,6 +13,11 @@ impl Context {
         self.0.push((key, portcullis_core::scrub::scrub(&value.to_string()).into_owned()));
         self
     }
+
+    /// The same with every value as `mask` leaves it.
+    pub(crate) fn masked(self, mask: impl Fn(&str) -> String) -> Self {
+        Self(self.0.into_iter().map(|(key, value)| (key, mask(&value))).collect())
+    }
 }
 
 impl fmt::Display for Context {

@@ -100,6 +100,13 @@ impl Envelope {
         Self::with(Body::Ok { data, pagination, pending: false }, tool, request_id)
     }
 
+    /// It waits for another operator (ADM-54).
+    pub(crate) fn pending(tool: &str, request_id: &str, approval_id: &str) -> Self {
+        let data = serde_json::json!({"pending_approval": approval_id}).to_string();
+        let data = RawValue::from_string(data).expect("an object is JSON");
+        Self::with(Body::Ok { data, pagination: None, pending: true }, tool, request_id)
+    }
+
     pub(crate) fn error(tool: &str, request_id: &str, error: AdminError) -> Self {
         Self::with(Body::Error(error), tool, request_id)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portcullis_core::ErrorCode;
 use portcullis_core::scrub::scrub;
-use portcullis_gateway::ControlError;
+use portcullis_gateway::{Control, ControlError};
 
 use crate::context::Context;
 use crate::envelope::DomainCode;
@@ -57,6 +57,8 @@ pub struct AdminError {
     cause: Option<Arc<ControlError>>,
     /// Where in the arguments, `dotted.loc`, for the log; never a value.
     locations: Vec<String>,
+    /// Where arguments became no values, if that is what happened.
+    boundary: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +127,7 @@ impl AdminError {
     }
 
     fn new(what: What, text: String) -> Self {
-        Self { what, text, context: Context::default(), cause: None, locations: Vec::new() }
+        Self { what, text, context: Context::default(), cause: None, locations: Vec::new(), boundary: None }
     }
 
     /// The same, with ids for the log.
@@ -133,6 +135,16 @@ impl AdminError {
     pub fn with(mut self, context: Context) -> Self {
         self.context = context;
         self
+    }
+
+    /// The same, said at a boundary.
+    pub(crate) fn at(mut self, boundary: &'static str) -> Self {
+        self.boundary = Some(boundary);
+        self
+    }
+
+    pub(crate) fn boundary(&self) -> Option<&'static str> {
+        self.boundary
     }
 
     /// What a program reads.
@@ -182,6 +194,15 @@ impl AdminError {
             Some((end, _)) => format!("{}...[truncated]", &named[..end]),
             None => named,
         }
+    }
+
+    /// The same without any credential that the gateway keeps (admin §8, shape 6).
+    pub(crate) fn masked(mut self, control: &Control) -> Self {
+        self.text = control.masked(&self.text);
+        self.context = self.context.masked(|value| control.masked(value));
+        self.locations = self.locations.iter().map(|place| control.masked(place)).collect();
+        self.cause = self.cause.map(|cause| Arc::new(control.masked_error(&cause)));
+        self
     }
 
     /// What the control plane said, where it refused.

@@ -6,6 +6,7 @@ use crate::actor::{Actor, Channel};
 use crate::envelope::DomainCode;
 use crate::error::AdminError;
 use crate::grant::AuditReceipt;
+use crate::tool::ToolDef;
 
 const HANDLERS: &str = "portcullis.admin.handlers";
 /// At most so many places of a refused document are named.
@@ -24,7 +25,7 @@ pub(crate) fn filtered(actor: Option<&Actor>, shown: usize, hidden: usize) {
     tracing::debug!(event = "mcp.scoping.filtered", actor_id = Actor::label(actor), shown, hidden);
 }
 
-pub(crate) fn validation_failed(boundary: &'static str, error: &AdminError) {
+fn validation_failed(boundary: &'static str, error: &AdminError) {
     let places = error.locations();
     tracing::warn!(
         event = "api.boundary.validation_failed",
@@ -45,7 +46,17 @@ pub(crate) struct Call<'a> {
     pub(crate) channel: Channel,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    /// A call of this tool, or of one that is not there: the name that was asked for is not ours to repeat.
+    pub(crate) fn of(
+        tool: Option<&'a ToolDef>,
+        request_id: &'a str,
+        actor: Option<&'a Actor>,
+        channel: Channel,
+    ) -> Self {
+        Self { tool_name: tool.map_or("unknown", ToolDef::name), request_id, actor, channel }
+    }
+
     pub(crate) fn started(&self) {
         tracing::debug!(
             event = "mcp.server.invoke.start",
@@ -84,9 +95,26 @@ impl Call<'_> {
         );
     }
 
+    pub(crate) fn deferred(&self, deferred: &crate::deferred::Deferred) {
+        let (tool_name, request_id) = (self.tool_name, self.request_id);
+        tracing::info!(
+            target: HANDLERS,
+            event = "mcp.admin_op.deferred",
+            tool_name,
+            request_id,
+            actor_id = Actor::label(self.actor),
+            reason = deferred.reason,
+            target_id = deferred.approval_id,
+        );
+        tracing::debug!(target: HANDLERS, event = "mcp.handler.outcome", tool_name, request_id, outcome = "pending");
+    }
+
     pub(crate) fn failed(&self, error: &AdminError) {
         let (tool_name, request_id) = (self.tool_name, self.request_id);
         let (error_type, text) = (error.error_type(), error.message());
+        if let Some(boundary) = error.boundary() {
+            validation_failed(boundary, error);
+        }
         match error.code() {
             DomainCode::InvalidArgument => {
                 tracing::warn!(target: HANDLERS, event = "mcp.handler.argument_invalid", tool_name, request_id, error = text);
@@ -118,7 +146,6 @@ impl Call<'_> {
         );
     }
 
-    /// The name that was asked for is not ours to repeat.
     pub(crate) fn unknown(&self) {
         tracing::warn!(
             event = "mcp.server.invoke.failed",

@@ -7,15 +7,18 @@
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use portcullis_audit::{AuditLog, Event, EventName};
-use portcullis_core::scrub::scrub;
+use portcullis_audit::{Event, EventName};
 use portcullis_core::{EventId, Sha256Digest, failpoint};
+use portcullis_gateway::Control;
 use portcullis_governance::operator::OperatorProof;
 use serde_json::json;
 
 use crate::error::AdminError;
+use crate::reply::Committed;
+use crate::tool::Data;
 
 /// What an operation is about: `server:filesystem`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,7 @@ impl TargetId {
 /// An operation that may change something now: what mutating methods of services take (ADM-52).
 ///
 /// ```compile_fail
+/// // ADM-52: only the door hands one out.
 /// fn make() -> portcullis_admin::Op {
 ///     portcullis_admin::Op { }
 /// }
@@ -45,11 +49,12 @@ pub struct Op {
     op_id: String,
     operator: OperatorProof,
     reason: String,
+    agreed: Option<String>,
 }
 
 impl Op {
     pub(crate) fn new(op_id: String, operator: OperatorProof, reason: String) -> Self {
-        Self { op_id, operator, reason }
+        Self { op_id, operator, reason, agreed: None }
     }
 
     /// Its id, which its events carry.
@@ -66,11 +71,17 @@ impl Op {
     pub fn reason(&self) -> &str {
         &self.reason
     }
+
+    /// Who agreed to it, where two had to (ADM-54).
+    pub fn agreed(&self) -> Option<&str> {
+        self.agreed.as_deref()
+    }
 }
 
 /// Permission to do one admin operation once. Only the invoker makes one; it cannot be copied.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0599
+/// // ADM-51: a grant is spent once.
 /// fn twice(grant: portcullis_admin::AdminGrant) -> (portcullis_admin::AdminGrant, portcullis_admin::AdminGrant) {
 ///     (grant.clone(), grant)
 /// }
@@ -82,7 +93,7 @@ pub struct AdminGrant {
     pub(crate) operator: OperatorProof,
     pub(crate) reason: String,
     pub(crate) args_sha256: Sha256Digest,
-    pub(crate) log: AuditLog,
+    pub(crate) control: Arc<Control>,
     /// Who agreed, where two had to (ADM-54).
     pub(crate) approver: Option<String>,
 }
@@ -102,6 +113,38 @@ impl AdminGrant {
         &self.reason
     }
 
+    /// Has a log take records again that takes none. The one operation whose intent cannot be durable before its effect:
+    /// it is on record right after, together with the outcome.
+    pub(crate) async fn reopen<T, F, Fut>(
+        self,
+        target: TargetId,
+        effect: F,
+    ) -> Result<(T, AuditReceipt), AdminError>
+    where
+        F: FnOnce(Op) -> Fut + Send,
+        Fut: Future<Output = Result<T, AdminError>> + Send,
+    {
+        if self.control.log().blocked().is_none() {
+            return self.commit(target, effect).await;
+        }
+        let reason = self.control.masked(&self.reason);
+        let op = Op::new(self.op_id.clone(), self.operator.clone(), reason);
+        let value = effect(op).await?;
+        let ((), receipt) = self.commit(target, |_| async { Ok(()) }).await?;
+        Ok((value, receipt))
+    }
+
+    /// Does it, and answers with what the effect came to.
+    pub async fn answer<D, F, Fut>(self, target: TargetId, effect: F) -> Result<Committed<D>, AdminError>
+    where
+        D: Data,
+        F: FnOnce(Op) -> Fut + Send,
+        Fut: Future<Output = Result<D, AdminError>> + Send,
+    {
+        let (data, receipt) = self.commit(target, effect).await?;
+        Ok(Committed::ok(data, receipt))
+    }
+
     /// Does it: intent, effect, outcome. If the intent cannot be made durable nothing has changed.
     pub async fn commit<T, F, Fut>(self, target: TargetId, effect: F) -> Result<(T, AuditReceipt), AdminError>
     where
@@ -109,7 +152,9 @@ impl AdminGrant {
         Fut: Future<Output = Result<T, AdminError>> + Send,
     {
         let actor = self.operator.actor();
-        let reason = scrub(&self.reason).into_owned();
+        // ADM-61: also what effects record of it is masked.
+        let reason = self.control.masked(&self.reason);
+        let log = self.control.log().clone();
         let mut intent = json!({
             "actor": self.operator.name(), "args_sha256": self.args_sha256, "op_id": self.op_id, "reason": reason,
             "target": target.as_str(), "tool": self.tool,
@@ -118,13 +163,15 @@ impl AdminGrant {
             intent["approver"] = json!(approver);
         }
         failpoint::pass("admin.before_intent");
-        let recorded =
-            self.log.commit(vec![Event::new(EventName::AdminOpIntent, &actor).data(intent)]).await?;
-        let at = (self.log.id(), recorded.seq);
+        let recorded = log.commit(vec![Event::new(EventName::AdminOpIntent, &actor).data(intent)]).await?;
+        let at = (log.id(), recorded.seq);
         let outcome = |name: EventName, data: serde_json::Value| {
             Event::new(name, &actor).reference(at.0, at.1).data(data)
         };
-        let op = Op::new(self.op_id.clone(), self.operator.during(at.0, at.1), self.reason.clone());
+        let op = Op {
+            agreed: self.approver.clone(),
+            ..Op::new(self.op_id.clone(), self.operator.during(at.0, at.1), reason.clone())
+        };
         // A defect in the effect must not leave the log without an outcome.
         let done = AssertUnwindSafe(effect(op)).catch_unwind().await;
         let done = done.unwrap_or_else(|_| Err(AdminError::failure("the handler panicked")));
@@ -132,7 +179,7 @@ impl AdminGrant {
         match done {
             Ok(value) => {
                 let data = json!({"op_id": self.op_id, "target": target.as_str(), "tool": self.tool});
-                self.log.commit(vec![outcome(EventName::AdminOpExecuted, data)]).await.map_err(|error| {
+                log.commit(vec![outcome(EventName::AdminOpExecuted, data)]).await.map_err(|error| {
                     let text = "it was done, but the log cannot take that it was; a restart settles it";
                     AdminError::failure(format!("{text}: {}", error.reason))
                 })?;
@@ -140,12 +187,13 @@ impl AdminGrant {
                 Ok((value, receipt))
             }
             Err(error) => {
+                let error = error.masked(&self.control);
                 let data = json!({
                     "error": error.message(), "error_type": error.error_type(), "op_id": self.op_id,
                     "target": target.as_str(), "tool": self.tool,
                 });
                 // If not even this is durable, a restart finds the intent and settles it.
-                let _ = self.log.commit(vec![outcome(EventName::AdminOpFailed, data)]).await;
+                let _ = log.commit(vec![outcome(EventName::AdminOpFailed, data)]).await;
                 Err(error)
             }
         }

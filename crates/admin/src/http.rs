@@ -14,7 +14,9 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use portcullis_core::ErrorCode;
 use portcullis_gateway::Control;
+use portcullis_gateway::control::Given;
 use portcullis_gateway::edge::revision::Revision;
 use serde::Deserialize;
 use serde_json::json;
@@ -89,11 +91,13 @@ struct Api {
     version: String,
 }
 
-/// `POST /api/admin/<tool>`, `GET /api/openapi.json`, `GET /api/metrics` and `/admin/mcp`.
+/// `POST /api/admin/<tool>`, `/api/captures/<id>`, `/api/exports/<id>`, `GET /api/openapi.json`, `GET /api/metrics` and `/admin/mcp`.
 pub fn router(control: Arc<Control>, invoker: Invoker, door: Door, version: impl Into<String>) -> Router {
     let api = Arc::new(Api { control, invoker, door, version: version.into() });
     Router::new()
         .route("/api/admin/{tool}", post(call))
+        .route("/api/captures/{id}", get(fetch).post(give))
+        .route("/api/exports/{id}", get(report))
         .route("/api/openapi.json", get(describe))
         .route("/api/metrics", get(metrics))
         .route("/admin/mcp", post(mcp).get(no_stream).delete(no_stream))
@@ -149,6 +153,54 @@ async fn call(
     let envelope = api.invoker.call(&tool, &raw, Some(&actor), Channel::Operator).await;
     let status = StatusCode::from_u16(envelope.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     json_response(status, envelope.to_json())
+}
+
+/// A key that was made, shown this once to an operator (ADM-24).
+async fn fetch(
+    State(api): State<Arc<Api>>,
+    Extension(actor): Extension<Actor>,
+    Path(id): Path<String>,
+) -> Response {
+    let Some(proof) = actor.proof() else { return refused(StatusCode::FORBIDDEN, "operators only") };
+    match api.control.fetch_key(proof, &id) {
+        Ok(key) => json_response(StatusCode::OK, json!({"key": key.expose()}).to_string()),
+        Err(error) => refused(StatusCode::NOT_FOUND, &error.message),
+    }
+}
+
+/// A credential or a passphrase that is expected: the body is the value, and goes nowhere but where it is kept.
+async fn give(
+    State(api): State<Arc<Api>>,
+    Extension(actor): Extension<Actor>,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Response {
+    let Some(proof) = actor.proof() else { return refused(StatusCode::FORBIDDEN, "operators only") };
+    match api.control.give(proof, &id, body.to_vec()).await {
+        Ok(Given::Credential(row)) => {
+            json_response(StatusCode::OK, json!({"name": row.name, "version": row.version}).to_string())
+        }
+        Ok(Given::Operator(enrolled)) => {
+            json_response(StatusCode::OK, json!({"name": enrolled.name}).to_string())
+        }
+        Err(error) if error.code == ErrorCode::NotFound => refused(StatusCode::NOT_FOUND, &error.message),
+        Err(error) if error.is_blocked() => refused(StatusCode::SERVICE_UNAVAILABLE, &error.message),
+        Err(error) => refused(StatusCode::BAD_REQUEST, &error.message),
+    }
+}
+
+/// A report, as long as it is kept. A file, never a page of ours.
+async fn report(State(api): State<Arc<Api>>, Path(id): Path<String>) -> Response {
+    match api.control.report(&id) {
+        Ok(content) => {
+            let headers = [
+                (header::CONTENT_TYPE, "application/octet-stream"),
+                (header::CONTENT_DISPOSITION, "attachment"),
+            ];
+            (headers, content).into_response()
+        }
+        Err(error) => refused(StatusCode::NOT_FOUND, &error.message),
+    }
 }
 
 async fn describe(State(api): State<Arc<Api>>) -> Response {

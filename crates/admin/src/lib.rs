@@ -10,7 +10,8 @@
 //! | [`args`], [`boundary`] | arguments as structs; everything that is wrong with them is said at once |
 //! | [`tool`], [`registry`] | a tool, its class, its handler; all of them |
 //! | [`grant`], [`reply`] | permission to do one thing once, and the receipt that it is on record |
-//! | [`invoker`] | the one door, and the order in which it refuses |
+//! | [`invoker`], `deferred` | the one door, the order in which it refuses, and what waits for a second operator |
+//! | [`agents`] | the tools that look, at the agents' door |
 //! | [`mcp`], [`http`], [`openapi`] | the surfaces of programs: MCP, and JSON over HTTP with its description |
 //! | [`services`], [`tools`] | what can be asked of the gateway, and the tools that ask it |
 //!
@@ -23,10 +24,12 @@
 //! - This crate does not know the store.
 
 pub mod actor;
+pub mod agents;
 pub mod args;
 pub mod boundary;
 pub mod context;
 mod cx;
+mod deferred;
 pub mod envelope;
 mod error;
 mod events;

@@ -226,11 +226,17 @@ fn finished(envelope: &Envelope) -> Result<String, Refused> {
     Ok(result(&envelope.to_json(), envelope.is_error()))
 }
 
-/// The envelope as structured content, and the same JSON as one text block.
 fn result(envelope: &str, is_error: bool) -> String {
+    let mut result = shown(envelope, is_error);
+    result.truncate(result.len() - 1);
+    result + r#","resultType":"complete"}"#
+}
+
+/// The envelope as structured content, and the same JSON as one text block.
+pub(crate) fn shown(envelope: &str, is_error: bool) -> String {
     let text = serde_json::to_string(envelope).expect("a text is JSON");
     format!(
-        r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{envelope},"isError":{is_error},"resultType":"complete"}}"#
+        r#"{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{envelope},"isError":{is_error}}}"#
     )
 }
 

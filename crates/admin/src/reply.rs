@@ -76,8 +76,9 @@ impl<D> Reply<D> {
 
 /// The answer of an admin handler: it cannot be made without the receipt of what was done (ADM-52).
 ///
-/// ```compile_fail
+/// ```compile_fail,E0382
 /// use portcullis_admin::{AuditReceipt, Committed};
+/// // SO-40: a receipt used twice.
 /// fn twice(receipt: AuditReceipt) -> (Committed<u8>, Committed<u8>) {
 ///     (Committed::ok(1, receipt), Committed::ok(2, receipt))
 /// }

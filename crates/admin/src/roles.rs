@@ -2,44 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use portcullis_gateway::Control;
+pub use portcullis_gateway::control::{OWNER, Role};
 
 use crate::actor::{Actor, Channel};
 use crate::tool::{Class, ToolDef};
 
-/// A role: names and patterns of tags.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Role {
-    /// Its name.
-    pub id: String,
-    /// Tags it sees: `servers:read`, `servers:*`, `*:read`, `*`.
-    #[serde(default)]
-    pub patterns: Vec<String>,
-    /// Tools it sees whatever the patterns say.
-    #[serde(default)]
-    pub allow: Vec<String>,
-    /// Tools it does not see whatever else is said.
-    #[serde(default)]
-    pub deny: Vec<String>,
+/// The role that sees everything.
+pub fn owner() -> Role {
+    Role { id: OWNER.into(), patterns: vec!["*".into()], allow: Vec::new(), deny: Vec::new() }
 }
 
-impl Role {
-    /// The role that sees everything.
-    pub fn owner() -> Self {
-        Self { id: "owner".into(), patterns: vec!["*".into()], allow: Vec::new(), deny: Vec::new() }
+/// First match: denied by name, allowed by name, by pattern, else hidden.
+pub fn sees(role: &Role, tool: &ToolDef) -> bool {
+    let named = |names: &[String]| names.iter().any(|name| name == tool.name() || name == tool.short_name());
+    if named(&role.deny) {
+        return false;
     }
-
-    /// First match: denied by name, allowed by name, by pattern, else hidden.
-    pub fn sees(&self, tool: &ToolDef) -> bool {
-        let named =
-            |names: &[String]| names.iter().any(|name| name == tool.name() || name == tool.short_name());
-        if named(&self.deny) {
-            return false;
-        }
-        named(&self.allow) || self.patterns.iter().any(|pattern| tag_matches(pattern, &tool.tag()))
-    }
+    named(&role.allow) || role.patterns.iter().any(|pattern| tag_matches(pattern, &tool.tag()))
 }
 
 /// Whether a pattern of tags covers a tag.
@@ -75,45 +55,52 @@ impl Roles {
         Self { roles, operators, clients }
     }
 
-    /// Every role, by name; the owner's is always there.
-    pub fn all(&self) -> Vec<Role> {
-        let owner = Role::owner();
-        let built_in = (!self.roles.contains_key(&owner.id)).then_some(owner);
-        let mut all: Vec<Role> = self.roles.values().cloned().chain(built_in).collect();
-        all.sort_by(|a, b| a.id.cmp(&b.id));
-        all
+    /// As the control plane has them now.
+    pub fn of_gateway(control: &Control) -> Self {
+        let roles = control.roles().into_iter().map(|role| role.document);
+        let users = control.documents::<portcullis_gateway::control::User>().into_iter();
+        // Who is switched off has no role at all, whatever it was let in with before.
+        let operators = users.map(|user| {
+            let user = user.document;
+            (user.user_id, if user.enabled { user.roles } else { Vec::new() })
+        });
+        let clients = control.documents::<portcullis_gateway::orders::Client>().into_iter();
+        let clients = clients.map(|client| client.document).filter(|client| !client.revoked);
+        let clients = clients.map(|client| (format!("agent:{}", client.client_id), client.roles));
+        Self::new(roles, operators.collect(), clients.collect())
     }
 
     /// The roles of an actor.
     pub fn of(&self, actor: Option<&Actor>) -> Vec<Role> {
-        let Some(actor) = actor else { return vec![Role::owner()] };
+        let Some(actor) = actor else { return vec![owner()] };
         let named = match actor.channel() {
             Channel::Operator => match self.operators.get(actor.id()) {
                 Some(named) => named,
-                None => return vec![Role::owner()],
+                None => return vec![owner()],
             },
             Channel::Agent => match self.clients.get(actor.id()) {
                 Some(named) => named,
                 None => return Vec::new(),
             },
         };
-        let owner = Role::owner();
+        let owner = owner();
         let find =
             |id: &String| self.roles.get(id).cloned().or_else(|| (*id == owner.id).then(|| owner.clone()));
         named.iter().filter_map(find).collect()
     }
 
-    /// Whether an actor sees a tool on a channel. On the agents' channel nothing that changes anything exists, whatever
-    /// roles say (ADM-3).
+    /// Whether an actor sees a tool on a channel. On the agents' channel nothing that changes anything exists, nor what
+    /// tells of others, whatever roles say (ADM-3).
     pub fn shows(&self, tool: &ToolDef, actor: Option<&Actor>, channel: Channel) -> bool {
-        if channel == Channel::Agent && (tool.class() != Class::Read || actor.is_none()) {
+        let of_agents = tool.class() == Class::Read && tool.is_for_owners() && actor.is_some();
+        if channel == Channel::Agent && !of_agents {
             return false;
         }
         // Somebody from the other door is nobody here.
         if actor.is_some_and(|actor| actor.channel() != channel) {
             return false;
         }
-        self.of(actor).iter().any(|role| role.sees(tool))
+        self.of(actor).iter().any(|role| sees(role, tool))
     }
 }
 
@@ -133,13 +120,13 @@ mod tests {
             Role { id: "r".into(), patterns: texts(patterns), allow: texts(allow), deny: texts(deny) }
         };
         let name = "portcullis_servers_list";
-        assert!(!role(&["*"], &[name], &[name]).sees(&tool));
-        assert!(role(&[], &[name], &[]).sees(&tool));
+        assert!(!sees(&role(&["*"], &[name], &[name]), &tool));
+        assert!(sees(&role(&[], &[name], &[]), &tool));
         for pattern in ["servers:read", "servers:*", "*:read", "*"] {
-            assert!(role(&[pattern], &[], &[]).sees(&tool), "{pattern}");
+            assert!(sees(&role(&[pattern], &[], &[]), &tool), "{pattern}");
         }
         for pattern in ["servers:admin", "trust:*", "*:write", "servers", ""] {
-            assert!(!role(&[pattern], &[], &[]).sees(&tool), "{pattern}");
+            assert!(!sees(&role(&[pattern], &[], &[]), &tool), "{pattern}");
         }
     }
 
@@ -149,9 +136,13 @@ mod tests {
         let agent = Actor::client(&Principal::agent("a").unwrap());
         let clients = BTreeMap::from([("agent:a".to_owned(), vec!["owner".to_owned()])]);
         let roles = Roles::new([], BTreeMap::new(), clients);
-        let read = unwired_tool::<NoArgs>("servers", "list", Class::Read, "x");
-        let admin = unwired_tool::<NoArgs>("servers", "remove", Class::Admin, "x");
+        let read = unwired_tool::<NoArgs>("sessions", "list", Class::Read, "x").for_owners();
+        let others = unwired_tool::<NoArgs>("servers", "list", Class::Read, "x");
+        let admin = unwired_tool::<NoArgs>("servers", "remove", Class::Admin, "x").for_owners();
+        let write = unwired_tool::<NoArgs>("servers", "refresh", Class::Write, "x").for_owners();
         assert!(roles.shows(&read, Some(&agent), Channel::Agent));
+        assert!(!roles.shows(&others, Some(&agent), Channel::Agent), "there is nothing of its own in it");
+        assert!(!roles.shows(&write, Some(&agent), Channel::Agent));
         assert!(!roles.shows(&admin, Some(&agent), Channel::Agent));
         assert!(
             !roles.shows(&read, Some(&agent), Channel::Operator),

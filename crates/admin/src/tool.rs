@@ -4,14 +4,14 @@
 //! actor. An admin handler has an [`AdminGrant`], which only the invoker makes, and can answer only with an
 //! [`AuditReceipt`](crate::AuditReceipt), which only the grant gives:
 //!
-//! ```compile_fail
+//! ```compile_fail,E0593
 //! use portcullis_admin::{admin_tool, AdminError, Committed, Cx, args::NoArgs};
-//! // An admin handler without a grant.
+//! // ADM-51, SO-40: an admin handler without a grant.
 //! admin_tool("servers", "wipe", "Wipe.", |_cx: Cx, _args: NoArgs| async { Ok::<Committed<u8>, AdminError>(todo!()) });
 //! ```
-//! ```compile_fail
+//! ```compile_fail,E0271
 //! use portcullis_admin::{admin_tool, AdminError, AdminGrant, Reply, Cx, args::NoArgs};
-//! // A success without a receipt.
+//! // ADM-52, SO-40: a success without a receipt.
 //! admin_tool("servers", "wipe", "Wipe.", |_cx: Cx, _grant: AdminGrant, _args: NoArgs| async {
 //!     Ok::<Reply<u8>, AdminError>(Reply::ok(1))
 //! });
@@ -85,6 +85,7 @@ pub struct ToolDef {
     data_schema: Option<Value>,
     pub(crate) prepare: Prepare,
     wired: bool,
+    own: bool,
 }
 
 impl std::fmt::Debug for ToolDef {
@@ -108,7 +109,20 @@ impl ToolDef {
         let description = format!("{doc} {} Object: {domain}.", class.effect());
         let name = format!("portcullis_{domain}_{action}");
         let wired = data_schema.is_some();
-        Self { name, domain, class, description, input_schema: schema.finish(), data_schema, prepare, wired }
+        let input_schema = schema.finish();
+        Self { name, domain, class, description, input_schema, data_schema, prepare, wired, own: false }
+    }
+
+    /// The same for agents too, if a role shows it to one: its handler tells each caller of its own objects only (ADM-3).
+    /// What changes something stays where it is.
+    #[must_use]
+    pub fn for_owners(self) -> Self {
+        Self { own: self.class == Class::Read, ..self }
+    }
+
+    /// Whether agents can be shown it.
+    pub fn is_for_owners(&self) -> bool {
+        self.own
     }
 
     /// The whole name.
@@ -180,7 +194,7 @@ fn guard(schema: &mut Describe) {
 ///
 /// It has nothing to change anything with:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0061
 /// use portcullis_admin::{read_tool, AdminError, Cx, Reply, args::NoArgs};
 /// read_tool("servers", "peek", "Peek.", |cx: Cx, _args: NoArgs| async move {
 ///     // Halting takes an `&Op`, which nobody here has.

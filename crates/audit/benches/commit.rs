@@ -1,22 +1,31 @@
 //! Group commit against one caller, and one caller against the bare system calls (P-1, P-2, P-3), what a call's worth of
 //! evidence costs in CPU (P-4; the forwarder it is compared to is `cargo xtask bench audit`'s), checking against hashing
-//! (P-5), and memory after opening (P-6). Ratios within one run; absolute times are the machine's. A line is `id TAB what
-//! TAB value`.
+//! (P-5), and memory after opening (P-6, in processes of its own). Ratios within one run; absolute times are the
+//! machine's. A line is `id TAB what TAB value`.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portcullis_audit::{AuditLog, Event, EventName, Options, RetentionClass, Role};
-use portcullis_core::{Actor, ProposalId, SessionId, Timestamp};
+use portcullis_audit::{AuditLog, Context, Event, EventName, Options, RetentionClass, Role};
+use portcullis_core::{Actor, PolicyVersion, ProposalId, SessionId, Timestamp, ToolId};
 use serde_json::json;
 
 const ONE_CALLER: usize = 400;
 const MANY: usize = 64;
 const EACH_OF_MANY: usize = 400;
+/// Has this program open one log and say what that took.
+const RESIDENT: &str = "resident";
 
 fn main() {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().as_deref() == Some(RESIDENT) {
+        let folder = arguments.next().expect("a folder");
+        return println!("{}", resident_after_opening(folder.as_ref()));
+    }
     // Beside the build, which is on a real disk; a temporary folder may be memory.
     let dir = tempfile::tempdir_in(option_env!("CARGO_TARGET_TMPDIR").unwrap_or(".")).expect("a folder");
     let started = Instant::now();
@@ -46,7 +55,8 @@ fn main() {
     }
     row("P-4", "added CPU of a call's 10 records and two 4 KiB objects, µs", added_cpu(&log, &runtime));
     cpu_per_call(&log, &runtime);
-    verify_against_hashing(&log);
+    log.close();
+    verify_against_hashing(dir.path());
     memory_after_opening(dir.path());
 }
 
@@ -93,83 +103,126 @@ fn added_cpu(log: &AuditLog, runtime: &tokio::runtime::Runtime) -> f64 {
 
 /// What waits for the intent, and what waits for the result.
 fn ten_records(n: u64, object: &bytes::Bytes) -> [Vec<Event>; 2] {
-    let [early, mut intent, mut result] = trails(n);
-    let plain =
-        |event: Event| Event::new(event.name(), &Actor::system()).data(json!({"n": n, "allowed": true}));
-    let mut first: Vec<Event> = early.into_iter().map(plain).collect();
-    first.push(Event::new(EventName::EvidencePrepared, &Actor::system()).data(json!({"n": n})));
-    first.push(plain(intent.remove(0)));
-    let sealed = |name, role| {
-        Event::new(name, &Actor::system()).data(json!({"n": n})).evidence(
-            role,
-            RetentionClass::Standard,
-            object.clone(),
-        )
-    };
-    first.push(sealed(EventName::ExecutionIntent, Role::Request));
-    let last = plain(result.remove(1));
-    [first, vec![sealed(EventName::ExecutionResult, Role::Response), last]]
+    let context = context_of(n);
+    let plain = |name| Event::within(name, &context).data(json!({"allowed": true, "n": n}));
+    let sealed = |name, role| plain(name).evidence(role, RetentionClass::Standard, object.clone());
+    let until_intent = [
+        EventName::ProposalReceived,
+        EventName::ProposalCanonicalized,
+        EventName::PolicyEvaluated,
+        EventName::EvidencePrepared,
+        EventName::ApprovalDetermined,
+        EventName::PermitIssued,
+        EventName::PermitValidated,
+    ];
+    let mut intent: Vec<Event> = until_intent.into_iter().map(plain).collect();
+    intent.push(sealed(EventName::ExecutionIntent, Role::Request));
+    [intent, vec![sealed(EventName::ExecutionResult, Role::Response), plain(EventName::ArtifactViewed)]]
 }
 
-/// P-5: checking a log against merely hashing its segments, one core each.
-fn verify_against_hashing(log: &AuditLog) {
-    let bytes = || -> Vec<Vec<u8>> {
-        let segments = std::fs::read_dir(log.dir().join("segments")).expect("segments");
-        let segments =
-            segments.flatten().filter(|entry| entry.path().extension().is_some_and(|e| e == "seg"));
-        segments.map(|entry| std::fs::read(entry.path()).expect("a segment")).collect()
-    };
-    // Only what was written counts: verification skips the zeros behind it too.
-    let used = |segment: &[u8]| segment.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    // By the processor's time of one thread, in turn: what else the machine does slows neither.
-    let mut total = 0;
-    let mut round = || {
-        let started = thread_cpu();
-        total = 0;
-        for segment in bytes() {
-            let used = used(&segment);
-            total += used;
-            std::hint::black_box(portcullis_core::Sha256Digest::of(&segment[..used]));
+/// What the events of one call share, as in the gateway.
+fn context_of(n: u64) -> Arc<Context> {
+    let now = Timestamp::from_millis(1_800_000_000_000 + n);
+    let digest = portcullis_core::Sha256Digest::of(b"declaration");
+    let tool: ToolId = format!("filesystem/read_file@2.3.1#3:{digest}").parse().expect("a tool id");
+    Arc::new(Context {
+        session: Some(SessionId::new(now)),
+        step: Some(n),
+        proposal: Some(ProposalId::new(now)),
+        tool: Some(tool),
+        policy: Some(PolicyVersion { counter: 7, sha256: digest }),
+        canon: Some("canon-v1"),
+        trust: Some("untrusted"),
+        ..Context::new(Actor::operator("claude-code"))
+    })
+}
+
+fn begun(dir: &Path) -> AuditLog {
+    AuditLog::open(Options::new(dir.join("audit"), dir.join("kek"))).expect("a log")
+}
+
+/// P-5: checking a log as calls leave it, against merely hashing its segments from end to end, one core each.
+fn verify_against_hashing(dir: &Path) {
+    const CALLS: u64 = 10_000;
+    let log = begun(&dir.join("calls"));
+    for n in 0..CALLS {
+        for trail in trails(n) {
+            log.append(trail).expect("queued");
         }
+        if n % 20 == 0 {
+            log.commit_blocking(vec![event(false, &[])]).expect("durable");
+        }
+    }
+    let dir = log.dir().to_owned();
+    log.close();
+    let segments = std::fs::read_dir(dir.join("segments")).expect("segments");
+    let segments = segments.flatten().map(|entry| entry.path());
+    let segments: Vec<_> = segments.filter(|path| path.extension().is_some_and(|e| e == "seg")).collect();
+    // Only what was written counts: verification does not hash the zeros behind it either.
+    let used = |path: &PathBuf| {
+        let bytes = std::fs::read(path).expect("a segment");
+        (path.clone(), bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1))
+    };
+    let segments: Vec<(PathBuf, usize)> = segments.iter().map(used).collect();
+    // By the processor's time of one thread, in turn: what else the machine does slows neither.
+    let round = || {
+        let started = thread_cpu();
+        segments.iter().for_each(|(path, used)| hash_streaming(path, *used));
         let hashing = thread_cpu() - started;
         let started = thread_cpu();
-        let report = portcullis_audit::verify(log.dir()).expect("a readable log");
+        let report = portcullis_audit::verify(&dir).expect("a readable log");
         let verifying = thread_cpu() - started;
         assert!(report.ok, "{:?}", report.problems.first());
         (hashing, verifying)
     };
     round();
-    let (hashing, verifying): (Vec<_>, Vec<_>) = (0..3).map(|_| round()).unzip();
+    let (hashing, verifying): (Vec<_>, Vec<_>) = (0..5).map(|_| round()).unzip();
     let (hashing, verifying) = (median(hashing), median(verifying));
     let ratio = hashing.as_secs_f64() / verifying.as_secs_f64();
     row("P-5", "throughput of verify to that of hashing the same segments", ratio);
+    let total: usize = segments.iter().map(|(_, used)| used).sum();
     eprintln!("  {:.1} MB: {verifying:.0?} vs {hashing:.0?}", total as f64 / 1e6);
 }
 
-/// P-6: what stays in memory of a log that is a thousand times longer.
-fn memory_after_opening(dir: &std::path::Path) {
-    let fill = |name: &str, records: usize| {
-        let options = Options::new(dir.join(name).join("audit"), dir.join(name).join("kek"));
-        let log = AuditLog::open(options.clone()).expect("a log");
+fn hash_streaming(path: &Path, used: usize) {
+    use sha2::Digest as _;
+    let file = File::open(path).expect("a segment");
+    let mut hasher = sha2::Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut at = 0;
+    while at < used {
+        let want = buffer.len().min(used - at);
+        file.read_exact_at(&mut buffer[..want], at as u64).expect("bytes");
+        hasher.update(&buffer[..want]);
+        at += want;
+    }
+    std::hint::black_box(hasher.finalize());
+}
+
+/// P-6: what stays in memory of a log that is a thousand times longer; each is opened by a process that did nothing else.
+fn memory_after_opening(dir: &Path) {
+    let resident = |name: &str, records: usize| -> u64 {
+        let folder = dir.join(name);
+        let log = begun(&folder);
         for _ in 0..records.div_ceil(100) {
             let batch = (0..records.min(100)).map(|_| event(false, &[])).collect();
             log.commit_blocking(batch).expect("durable");
         }
         log.close();
         drop(log);
-        let log = AuditLog::open(options).expect("a log");
-        let resident = resident();
-        log.close();
-        resident
+        let this = std::env::current_exe().expect("this program");
+        let said = std::process::Command::new(this).arg(RESIDENT).arg(&folder).output().expect("it runs");
+        String::from_utf8_lossy(&said.stdout).trim().parse().expect("a number")
     };
-    let small = fill("small", 100);
-    let large = fill("large", 100_000);
+    let (small, large) = (resident("small", 100), resident("large", 100_000));
     row("P-6", "resident memory after opening a log 1000 times larger", large as f64 / small as f64);
     eprintln!("  {small} vs {large} kB");
 }
 
-fn resident() -> u64 {
+fn resident_after_opening(folder: &Path) -> u64 {
+    let log = begun(folder);
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    log.close();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|line| line.split_whitespace().next()?.parse().ok()).unwrap_or(1)
 }
@@ -213,7 +266,7 @@ async fn many_callers(log: &AuditLog, with_evidence: bool) {
 /// One commit after the other, and in turn with them the same bytes written and synced without anything else: a
 /// disk is faster at times, and both must see the same times. P-3 counts one sync also when there is evidence.
 fn bare_and_single(
-    dir: &std::path::Path,
+    dir: &Path,
     log: &AuditLog,
     with_evidence: bool,
     runtime: &tokio::runtime::Runtime,
@@ -286,14 +339,12 @@ async fn call(log: &AuditLog, n: u64) {
 }
 
 fn trails(n: u64) -> [Vec<Event>; 3] {
-    let now = Timestamp::from_millis(1_800_000_000_000 + n);
-    let (session, proposal, actor) =
-        (SessionId::new(now), ProposalId::new(now), Actor::operator("claude-code"));
+    let context = context_of(n);
     let body = bytes::Bytes::from(vec![b'x'; 400]);
     let event = |name| {
         let data =
             json!({"permit_id": "01JD4Z8Q4T3M5R7N9P1S2V6W8X", "scopes": ["ws_ro"], "n": n, "allowed": true});
-        Event::new(name, &actor).session(session).step(n).proposal(proposal).canon("canon-v1").data(data)
+        Event::within(name, &context).data(data)
     };
     let sealed = |name, role| event(name).evidence(role, RetentionClass::Standard, body.clone());
     [

@@ -23,22 +23,60 @@ pub(crate) fn bytes_of<T: Serialize>(value: &T) -> Result<Vec<u8>, serde_json::E
 
 /// Whether `bytes`, which a JSON serialiser wrote, are surely canonical.
 pub(crate) fn is_canonical(bytes: &[u8]) -> bool {
-    (Scan { text: bytes, at: 0 }).finds_canonical()
+    Scan::over(bytes).finds_one_value()
 }
 
-/// Reads text that a JSON serialiser wrote, so it looks for order and numbers, not for syntax.
-struct Scan<'t> {
+/// Whether `bytes`, which anybody may have written, are surely canonical.
+pub(crate) fn is_surely_canonical(bytes: &[u8]) -> bool {
+    Scan::over_plain(bytes).is_some_and(Scan::finds_one_value)
+}
+
+/// Steps over canonical JSON. Order, numbers and words are held to what they must be; of what stands in strings only
+/// where they end is looked at, which is enough for text that a serialiser wrote, and for [plain](Scan::over_plain) text.
+pub(crate) struct Scan<'t> {
     text: &'t [u8],
     at: usize,
 }
 
 impl<'t> Scan<'t> {
-    fn finds_canonical(mut self) -> bool {
-        self.value(0).is_some() && self.at == self.text.len()
+    /// Over text that a JSON serialiser wrote: it escapes exactly what RFC 8785 wants escaped, and as it wants.
+    fn over(text: &'t [u8]) -> Self {
+        Self { text, at: 0 }
     }
 
-    /// `None`: not surely canonical.
-    fn value(&mut self, depth: usize) -> Option<()> {
+    /// Over text of any origin, if it has nothing that could be spelled in two ways: no escape, no control character,
+    /// no broken UTF-8.
+    pub(crate) fn over_plain(text: &'t [u8]) -> Option<Self> {
+        // Without a way out in the middle this is done for many bytes at once.
+        let (odd, wide) = text.iter().fold((false, false), |(odd, wide), &byte| {
+            (odd | (byte < b' ') | (byte == b'\\'), wide | (byte >= 0x80))
+        });
+        let plain = !odd && (!wide || std::str::from_utf8(text).is_ok());
+        plain.then_some(Self { text, at: 0 })
+    }
+
+    fn finds_one_value(mut self) -> bool {
+        self.value().is_some() && self.is_at_end()
+    }
+
+    /// Whether everything was stepped over.
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.at == self.text.len()
+    }
+
+    /// Steps over a value and returns its bytes. `None`, here and below: not surely canonical.
+    pub(crate) fn value(&mut self) -> Option<&'t [u8]> {
+        let start = self.at;
+        self.any(0)?;
+        self.text.get(start..self.at)
+    }
+
+    /// Steps over exactly these bytes.
+    pub(crate) fn literal(&mut self, bytes: &[u8]) -> Option<()> {
+        self.text.get(self.at..)?.starts_with(bytes).then(|| self.at += bytes.len())
+    }
+
+    fn any(&mut self, depth: usize) -> Option<()> {
         if depth > MAX_DEPTH {
             return None;
         }
@@ -46,14 +84,15 @@ impl<'t> Scan<'t> {
             b'{' => self.members(depth),
             b'[' => self.items(depth),
             b'"' => self.string().map(drop),
-            b't' | b'n' => self.skip(4),
-            b'f' => self.skip(5),
+            b't' => self.literal(b"true"),
+            b'n' => self.literal(b"null"),
+            b'f' => self.literal(b"false"),
             _ => self.integer(),
         }
     }
 
     fn members(&mut self, depth: usize) -> Option<()> {
-        self.skip(1)?;
+        self.expect(b'{')?;
         if self.skip_if(b'}') {
             return Some(());
         }
@@ -67,7 +106,7 @@ impl<'t> Scan<'t> {
             }
             last = Some(name);
             self.expect(b':')?;
-            self.value(depth + 1)?;
+            self.any(depth + 1)?;
             if !self.skip_if(b',') {
                 return self.expect(b'}');
             }
@@ -75,54 +114,61 @@ impl<'t> Scan<'t> {
     }
 
     fn items(&mut self, depth: usize) -> Option<()> {
-        self.skip(1)?;
+        self.expect(b'[')?;
         if self.skip_if(b']') {
             return Some(());
         }
         loop {
-            self.value(depth + 1)?;
+            self.any(depth + 1)?;
             if !self.skip_if(b',') {
                 return self.expect(b']');
             }
         }
     }
 
-    /// The inside of a string. Plain serialisation escapes exactly what RFC 8785 wants escaped, and as it wants.
-    fn string(&mut self) -> Option<&'t [u8]> {
+    /// Steps over a string and returns its inside.
+    pub(crate) fn string(&mut self) -> Option<&'t [u8]> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
-            match *self.text.get(self.at)? {
-                b'"' => break,
-                b'\\' => self.at += 2,
-                _ => self.at += 1,
+            self.at += memchr::memchr2(b'"', b'\\', self.text.get(self.at..)?)?;
+            if self.text[self.at] == b'"' {
+                break;
             }
+            self.at += 2;
         }
         self.at += 1;
         self.text.get(start..self.at - 1)
     }
 
-    /// An integer short enough to be spelled alike by everybody; a fraction or an exponent is not.
     fn integer(&mut self) -> Option<()> {
-        let _ = self.skip_if(b'-');
-        let digits = self.text[self.at..].iter().take_while(|b| b.is_ascii_digit()).count();
+        let negative = self.skip_if(b'-');
+        let value = self.unsigned()?;
+        (!negative || value > 0).then_some(())
+    }
+
+    /// Steps over an integer without a sign that is short enough to be spelled alike by everybody; one with a fraction or
+    /// an exponent is not.
+    pub(crate) fn unsigned(&mut self) -> Option<u64> {
+        let rest = self.text.get(self.at..)?;
+        let digits = rest.iter().take(MAX_DIGITS + 1).take_while(|b| b.is_ascii_digit()).count();
+        let ends = !matches!(rest.get(digits), Some(b'.' | b'e' | b'E'));
+        if !(1..=MAX_DIGITS).contains(&digits) || !ends || (rest[0] == b'0' && digits > 1) {
+            return None;
+        }
         self.at += digits;
-        let ends = !matches!(self.text.get(self.at), Some(b'.' | b'e' | b'E'));
-        ((1..=MAX_DIGITS).contains(&digits) && ends).then_some(())
+        Some(rest[..digits].iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
     }
 
-    fn skip(&mut self, bytes: usize) -> Option<()> {
-        self.at += bytes;
-        Some(())
-    }
-
-    fn skip_if(&mut self, byte: u8) -> bool {
+    /// Steps over this byte if it is there.
+    pub(crate) fn skip_if(&mut self, byte: u8) -> bool {
         let there = self.text.get(self.at) == Some(&byte);
         self.at += usize::from(there);
         there
     }
 
-    fn expect(&mut self, byte: u8) -> Option<()> {
+    /// Steps over this byte.
+    pub(crate) fn expect(&mut self, byte: u8) -> Option<()> {
         self.skip_if(byte).then_some(())
     }
 }
@@ -130,6 +176,7 @@ impl<'t> Scan<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portcullis_core::canon::{Limits, parse};
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
@@ -145,6 +192,11 @@ mod tests {
             r#"{"é":1}"#,
             r#"{"a\n":1}"#,
             r#"{"a":1.5}"#,
+            "-0",
+            "01",
+            "nulk",
+            "tru",
+            "[1,]",
         ] {
             assert!(!is_canonical(long_way.as_bytes()), "{long_way}");
         }
@@ -189,7 +241,21 @@ mod tests {
 
         #[test]
         fn no_text_panics_the_scan(text in prop::collection::vec(any::<u8>(), 0..40)) {
-            let _ = (Scan { text: &text, at: 0 }).finds_canonical();
+            let _ = is_canonical(&text);
+        }
+
+        #[test]
+        fn what_a_stranger_wrote_passes_only_if_it_is_json_and_canonical(
+            value in any_value(), at in any::<prop::sample::Index>(), byte in any::<u8>(),
+        ) {
+            // AUD-50: one byte of something honest is changed.
+            let mut text = to_jcs(&value).unwrap();
+            let at = at.index(text.len());
+            text[at] = byte;
+            if is_surely_canonical(&text) {
+                let limits = Limits { bytes: text.len(), depth: 127, nodes: text.len() };
+                prop_assert_eq!(to_jcs(&parse(&text, limits).unwrap()).unwrap(), text);
+            }
         }
     }
 }

@@ -56,10 +56,15 @@ pub(crate) struct Shared {
 }
 
 /// Somebody who wants to see durable records.
-#[derive(Debug)]
 pub(crate) struct Subscriber {
-    pub(crate) wanted: fn(EventName) -> bool,
+    pub(crate) wanted: Box<dyn Fn(EventName) -> bool + Send>,
     pub(crate) sender: mpsc::Sender<DurableRecord>,
+}
+
+impl std::fmt::Debug for Subscriber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscriber").finish_non_exhaustive()
+    }
 }
 
 /// The writer's end of the log.
@@ -82,6 +87,10 @@ pub(crate) struct Committer {
     clock_behind: bool,
     /// A turn's bytes, kept for the next.
     out: Vec<u8>,
+    /// Whether segments that are done are made append-only (AUD-15),
+    append_only: bool,
+    /// and the one that is done as soon as something is durable in the next.
+    done: Option<PathBuf>,
 }
 
 /// Where one record of the turn lies in its bytes.
@@ -102,6 +111,7 @@ pub(crate) struct Setup {
     pub(crate) pack_bytes: u64,
     pub(crate) first_segment_bytes: u64,
     pub(crate) group_delay: Duration,
+    pub(crate) append_only: bool,
     /// What the log must not be shorter than, whenever its end is looked for.
     pub(crate) promised: Arc<dyn Fn() -> Vec<(PathBuf, u64)> + Send + Sync>,
 }
@@ -151,6 +161,8 @@ impl Committer {
             last_time: tail.last_time,
             clock_behind: false,
             out: Vec::new(),
+            append_only: setup.append_only,
+            done: None,
         })
     }
 
@@ -271,7 +283,9 @@ impl Committer {
         failpoint::pass_io("audit.rotate").at(&path)?;
         let header = SegmentHeader { log: self.log, first_seq: self.next_seq, prev: self.head };
         let needed = (HEADER_LEN + self.out.len()) as u64;
-        self.segment = self.spare.take(&path, needed, self.segment_bytes, &header.encode())?;
+        let next = self.spare.take(&path, needed, self.segment_bytes, &header.encode())?;
+        let done = std::mem::replace(&mut self.segment, next);
+        self.done = self.append_only.then(|| done.path().to_owned());
         Ok(())
     }
 
@@ -288,6 +302,9 @@ impl Committer {
         files::check_dir(self.layout.dir())?;
         self.segment.check_place()?;
         self.shared.segment_syncs.fetch_add(1, Ordering::Relaxed);
+        if let Some(done) = self.done.take() {
+            files::make_append_only(&done);
+        }
         if self.segment.end() > self.segment.len() / 2 {
             self.spare.prepare(self.segment_bytes);
         }

@@ -29,8 +29,9 @@ pub(crate) struct Cursor {
     path: Arc<Path>,
     file: File,
     header: SegmentHeader,
-    /// Bytes of the file from `base` on.
-    buf: Vec<u8>,
+    /// The first `filled` are the bytes of the file from `base` on.
+    buf: Box<[u8]>,
+    filled: usize,
     base: u64,
     offset: u64,
 }
@@ -47,7 +48,8 @@ impl Cursor {
             offset: 0,
         })?;
         let start = HEADER_LEN as u64;
-        Ok(Self { path: path.into(), file, header, buf: Vec::new(), base: start, offset: start })
+        let buf = vec![0; CHUNK].into();
+        Ok(Self { path: path.into(), file, header, buf, filled: 0, base: start, offset: start })
     }
 
     pub(crate) fn header(&self) -> SegmentHeader {
@@ -61,7 +63,7 @@ impl Cursor {
 
     /// Goes to `offset`, forgetting what was read: a live segment may have changed meanwhile.
     pub(crate) fn seek(&mut self, offset: u64) {
-        self.buf.clear();
+        self.filled = 0;
         self.base = offset;
         self.offset = offset;
     }
@@ -72,7 +74,7 @@ impl Cursor {
         loop {
             let complete = self.fill(need)?;
             let at = (self.offset - self.base) as usize;
-            match frame::decode(&self.buf[at..]) {
+            match frame::decode(&self.buf[at..self.filled]) {
                 Decoded::Short(more) if complete => need = more,
                 // The file ends inside a frame.
                 Decoded::Short(_) => return Ok(Step::Bad(ProblemKind::BadFrame)),
@@ -98,7 +100,7 @@ impl Cursor {
     pub(crate) fn find_commit(&mut self, from: u64) -> Result<Option<(Commit, u64)>, AuditError> {
         self.seek(from);
         while self.fill(COMMIT_LEN)? {
-            let window = &self.buf[(self.offset - self.base) as usize..];
+            let window = &self.buf[(self.offset - self.base) as usize..self.filled];
             let last = window.len() - COMMIT_LEN;
             for at in 0..=last {
                 // The cheap test first: four bytes of length and the type.
@@ -160,17 +162,16 @@ impl Cursor {
     /// Makes at least `need` bytes from the offset on available; false if the file ends before.
     fn fill(&mut self, need: usize) -> Result<bool, AuditError> {
         let at = (self.offset - self.base) as usize;
-        if self.buf.len() >= at + need {
+        if self.filled >= at + need {
             return Ok(true);
         }
-        self.buf.drain(..at.min(self.buf.len()));
-        self.base = self.offset;
-        let have = self.buf.len();
         debug_assert!(need <= CHUNK, "a frame is at most 64 KiB");
-        self.buf.extend_from_slice(&ZEROS);
+        let have = self.filled.saturating_sub(at);
+        self.buf.copy_within(self.filled - have..self.filled, 0);
+        self.base = self.offset;
         let read = read_at(&self.file, &mut self.buf[have..], self.base + have as u64).at(&self.path)?;
-        self.buf.truncate(have + read);
-        Ok(self.buf.len() >= need)
+        self.filled = have + read;
+        Ok(self.filled >= need)
     }
 }
 

@@ -198,6 +198,26 @@ fn make_spare(path: &Path, len: u64, hurry: &AtomicBool) -> Result<(), AuditErro
     made
 }
 
+/// Has the kernel refuse every change of what is in a file, and its removal (AUD-15); also to us, and to root until
+/// `chattr -a`. Says whether that is so now: the file system must know the flag, and the process must have
+/// CAP_LINUX_IMMUTABLE.
+#[cfg(target_os = "linux")]
+pub(crate) fn make_append_only(path: &Path) -> bool {
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let Ok(file) = open_read(path) else { return false };
+    match ioctl_getflags(&file) {
+        Ok(flags) if flags.contains(IFlags::APPEND) => true,
+        Ok(flags) => ioctl_setflags(&file, flags | IFlags::APPEND).is_ok(),
+        Err(_) => false,
+    }
+}
+
+/// There is no such flag here.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn make_append_only(_: &Path) -> bool {
+    false
+}
+
 /// Refuses everything in and under `dir` that others could read or change (AUD-15).
 pub(crate) fn check_tree(dir: &Path) -> Result<(), AuditError> {
     check_dir(dir)?;
@@ -248,21 +268,4 @@ fn check(path: &Path, dir: bool, most: u32) -> Result<(), AuditError> {
         ));
     }
     Ok(())
-}
-
-/// The name of the file system `dir` is on if a crash of the machine would take what is written there (AUD-25).
-#[cfg(target_os = "linux")]
-pub(crate) fn volatile_mount(dir: &Path) -> Option<&'static str> {
-    match rustix::fs::statfs(dir).ok()?.f_type as u32 {
-        0x0102_1994 => Some("tmpfs"),
-        0x8584_58f6 => Some("ramfs"),
-        0x6969 => Some("nfs"),
-        _ => None,
-    }
-}
-
-/// The name of the file system `dir` is on if a crash of the machine would take what is written there (AUD-25).
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn volatile_mount(_: &Path) -> Option<&'static str> {
-    None
 }

@@ -165,6 +165,7 @@ impl AuditLog {
             pack_bytes: inner.pack_bytes,
             first_segment_bytes: inner.segment_bytes.min(FIRST_SEGMENT),
             group_delay: inner.group_delay,
+            append_only: inner.append_only,
             promised: inner.promised.clone(),
         };
         let committer = Committer::new(setup, Some(tail))?;

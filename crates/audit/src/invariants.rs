@@ -36,6 +36,13 @@ pub struct Verdict {
     pub checked: u64,
     /// Where it does not hold.
     pub violations: Vec<Violation>,
+    /// How many records could not be held to it, because an older gateway did not write down what it takes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unchecked: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A record that should not be there.
@@ -80,8 +87,10 @@ struct Ledger {
 struct Accepted {
     server: String,
     in_force: bool,
-    /// What each tool was accepted with, where the record says so.
-    tools: Value,
+    /// What each item was accepted with.
+    tools: HashMap<String, Value>,
+    /// How many items it has, where the record says so.
+    items: Option<u64>,
 }
 
 #[derive(Default)]
@@ -149,6 +158,7 @@ impl Ledger {
             }
             E::McpScopeViolation => self.scope_violation(record),
             E::DeclarationAccepted => self.accept(data),
+            E::DeclarationDescribed => self.describe(data),
             E::DeclarationSuperseded | E::DeclarationWithdrawn => {
                 let sha256 = digest_of(text(&data["version"]));
                 if let Some(declaration) = self.accepted.get_mut(sha256) {
@@ -196,8 +206,17 @@ impl Ledger {
 
     fn accept(&mut self, data: &Value) {
         let server = text(&data["server"]).to_owned();
-        let declaration = Accepted { server, in_force: true, tools: data["tools"].clone() };
+        let declaration =
+            Accepted { server, in_force: true, tools: HashMap::new(), items: data["items"].as_u64() };
         self.accepted.insert(digest_of(text(&data["version"])).to_owned(), declaration);
+        self.describe(data);
+    }
+
+    fn describe(&mut self, data: &Value) {
+        let declaration = self.accepted.get_mut(digest_of(text(&data["version"])));
+        if let (Some(declaration), Some(tools)) = (declaration, data["tools"].as_object()) {
+            declaration.tools.extend(tools.iter().map(|(name, tool)| (name.clone(), tool.clone())));
+        }
     }
 
     fn server_changed(&mut self, server: &str, event: EventName) {
@@ -263,16 +282,25 @@ impl Ledger {
         let Some(declaration) = self.accepted.get(text(&data["declaration_sha256"])) else {
             return self.violated("INV-MP-001", record, "its declaration was never accepted");
         };
-        let name = record.tool_id.as_ref().map(|tool| tool.item().name().to_owned()).unwrap_or_default();
+        let name = record.tool_id.as_ref().map(|tool| tool.item().to_string()).unwrap_or_default();
         let tool = declaration.tools.get(&name).cloned();
+        let is_whole = declaration.items == Some(declaration.tools.len() as u64);
         if !declaration.in_force {
             self.violated("INV-MP-001", record, "its declaration was superseded or withdrawn before");
         }
-        // Older logs, and declarations of very many tools, do not say what each tool was accepted with.
-        if let Some(tool) = tool
-            && (tool["side_effects"] != data["side_effects"] || tool["scopes"] != data["scopes"])
-        {
+        let Some(tool) = tool else {
+            match is_whole {
+                true => self.violated("INV-MP-006", record, "what it calls is not among what was accepted"),
+                // Older gateways left out what did not fit.
+                false => self.verdicts.entry("INV-MP-006").or_default().unchecked += 1,
+            }
+            return;
+        };
+        if tool["side_effects"] != data["side_effects"] || tool["scopes"] != data["scopes"] {
             self.violated("INV-MP-006", record, "its classes or scopes are not those accepted for the tool");
+        }
+        if tool.get("profile_sha256").is_some_and(|profile| *profile != data["sandbox_profile_sha256"]) {
+            self.violated("INV-MP-006", record, "its sandbox profile is not the one accepted for the tool");
         }
     }
 

@@ -17,7 +17,7 @@
 //! | `frame`, `cursor`, `recovery` | how records lie in segments, reading them, and a torn tail |
 //! | `evidence`, `seal`, `keys`, `kek`, `pack`, `retention` | evidence: its words, sealing it, the keys and their key, the files it lies in, forgetting it |
 //! | `tree`, `tile`, `note`, `signer`, `publisher`, `sinks`, `witness`, `rotation`, `proof`, `export`, `disclosure`, `age` | the Merkle tree, its files, signed checkpoints, and what others get of it |
-//! | `layout`, `description`, `files`, `reserve` | the folder, its lock, files that are private and really written, and room for a full disk |
+//! | `layout`, `description`, `files`, `mount`, `reserve` | the folder, its lock, files that are private and really written, and room for a full disk |
 //! | `read`, `merged`, `verify`, `invariants` | for everybody else: reading a log, and checking it and what it says |
 //!
 //! What this crate does not do: it does not decide, and but for `invariants` it does not know what events mean. It does not search;
@@ -52,6 +52,7 @@ mod keys;
 mod layout;
 mod log;
 mod merged;
+mod mount;
 mod note;
 mod opening;
 mod options;

@@ -26,7 +26,14 @@ use crate::signer::{Signer, SignerSource};
 use crate::sinks::Outbox;
 use crate::witness::Standing;
 
-/// Proof that a trail is durable. Only a commit makes one (AUD-22).
+/// Proof that a trail is durable. Only a commit makes one (AUD-22):
+///
+/// ```compile_fail,E0639
+/// use portcullis_audit::Receipt;
+/// fn forge(receipt: Receipt) -> Receipt {
+///     Receipt { seq: receipt.seq + 1, ..receipt }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Receipt {
@@ -94,11 +101,12 @@ pub(crate) struct Inner {
     pub(crate) segment_bytes: u64,
     pub(crate) pack_bytes: u64,
     pub(crate) group_delay: Duration,
+    pub(crate) append_only: bool,
     pub(crate) reserve_bytes: u64,
     pub(crate) min_free: u64,
     /// What copies of checkpoints promise.
     pub(crate) promised: Promised,
-    pub(crate) volatile: Option<&'static str>,
+    pub(crate) volatile: Option<String>,
     /// Until the log is closed.
     pub(crate) running: Mutex<Option<Running>>,
 }
@@ -166,8 +174,8 @@ impl AuditLog {
     }
 
     /// The kind of file system the log is on, if it is one that forgets (AUD-25).
-    pub fn volatile_mount(&self) -> Option<&'static str> {
-        self.0.volatile
+    pub fn volatile_mount(&self) -> Option<&str> {
+        self.0.volatile.as_deref()
     }
 
     /// Queues `trail` behind everything queued before, and does not wait. It is durable when any later commit is.
@@ -214,10 +222,15 @@ impl AuditLog {
 
     /// Every durable record from now on whose event is `wanted`, in order. To see all from some number on,
     /// subscribe first, then [`read_from`](crate::read_from) it, and skip what comes twice. Ends when the log closes.
-    pub fn subscribe(&self, wanted: fn(EventName) -> bool) -> mpsc::Receiver<DurableRecord> {
+    ///
+    /// `wanted` is asked on the one thread that everybody waits for: it should know the answer.
+    pub fn subscribe(
+        &self,
+        wanted: impl Fn(EventName) -> bool + Send + 'static,
+    ) -> mpsc::Receiver<DurableRecord> {
         let (sender, receiver) = mpsc::channel();
         let mut subscribers = self.0.shared.subscribers.lock().unwrap_or_else(PoisonError::into_inner);
-        subscribers.push(Subscriber { wanted, sender });
+        subscribers.push(Subscriber { wanted: Box::new(wanted), sender });
         receiver
     }
 

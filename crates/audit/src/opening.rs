@@ -20,7 +20,7 @@ use crate::publisher::{self, Publisher};
 use crate::signer::Signer;
 use crate::sinks::{Outbox, Sink, deliver};
 use crate::witness::{self, Asking, Standing};
-use crate::{files, recovery, reserve, rotation};
+use crate::{files, mount, recovery, reserve, rotation};
 
 /// A new log begins with a small segment: writing its zeros is what a first start waits for.
 pub(crate) const FIRST_SEGMENT: u64 = 8 * MIB;
@@ -35,9 +35,9 @@ impl AuditLog {
         let (log, layout) = Layout::find_or_create(&options.dir, now)?;
         let lock = layout.acquire(now)?;
         files::check_tree(layout.dir())?;
-        let volatile = files::volatile_mount(layout.dir());
-        if let Some(kind) = volatile {
-            tracing::warn!(dir = %layout.dir().display(), "the audit log is on {kind}: a crash of the machine may lose it");
+        let volatile = mount::volatile(layout.dir());
+        if let Some(what) = &volatile {
+            tracing::warn!(dir = %layout.dir().display(), "the audit log is on {what}: a crash of the machine may lose it");
         }
         let described = Description::read(&layout.description())?;
         // A log keeps the origin it began with: its checkpoints are held against that name.
@@ -54,6 +54,13 @@ impl AuditLog {
         let newest = publisher::newest(&layout.checkpoint(), before.as_slice())?;
         let promised = promises(&layout, &options.sinks);
         let tail = recovery::recover(&layout, log, &promised())?;
+        if let (true, Some(tail)) = (options.append_only, &tail) {
+            // What an earlier run did not come to, or was not asked to.
+            let segments = layout.list_segments()?;
+            segments.iter().filter(|segment| segment.path != tail.segment).for_each(|segment| {
+                files::make_append_only(&segment.path);
+            });
+        }
         let keys = KeyRing::open(log, layout.keys(), &options.kek)?;
         if before.is_none() {
             Description { origin: origin.clone(), key: Some(key.clone()) }.write(&layout.description())?;
@@ -72,6 +79,7 @@ impl AuditLog {
             pack_bytes,
             first_segment_bytes: options.segment_bytes.min(FIRST_SEGMENT),
             group_delay: options.group_delay,
+            append_only: options.append_only,
             promised: promised.clone(),
         };
         let thread = start(Committer::new(setup, tail)?, &layout)?;
@@ -114,6 +122,7 @@ impl AuditLog {
             segment_bytes: options.segment_bytes,
             pack_bytes,
             group_delay: options.group_delay,
+            append_only: options.append_only,
             reserve_bytes: options.reserve_bytes,
             min_free: options.min_free,
             promised,
@@ -150,7 +159,8 @@ impl AuditLog {
         trail.extend(repairs);
         let failure = self.0.layout.failure();
         if let Ok(note) = std::fs::read(&failure) {
-            let note = serde_json::from_slice::<Value>(&note).unwrap_or_else(|_| json!({}));
+            let note = serde_json::from_slice::<Value>(&note)
+                .unwrap_or_else(|_| json!({"first_error": "its note cannot be read"}));
             trail.push(Event::new(EventName::AuditPersistenceFailure, &actor).data(note));
         }
         if trail.is_empty() {

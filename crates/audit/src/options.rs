@@ -44,6 +44,9 @@ pub struct Options {
     pub sink_interval: Duration,
     /// Who cosigns checkpoints (AUD-34).
     pub witnessing: Option<Witnessing>,
+    /// Whether the kernel is asked to refuse changes of segments that are done (AUD-15). Where the process may not ask for
+    /// that, nothing is.
+    pub append_only: bool,
     /// Whether the records are also written as entry bundles, for others to fetch (AUD-30).
     pub publish: bool,
     /// Room kept back for how calls ended when the disk is full (AUD-63),
@@ -78,6 +81,7 @@ impl Options {
             sinks: Vec::new(),
             sink_interval: Duration::from_secs(10),
             witnessing: None,
+            append_only: false,
             publish: false,
             reserve_bytes: 8 * MIB,
             min_free: 256 * MIB,

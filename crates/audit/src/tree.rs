@@ -7,7 +7,10 @@ use portcullis_core::Sha256Digest;
 
 /// The hash of an inner node.
 pub(crate) fn node(left: &Sha256Digest, right: &Sha256Digest) -> Sha256Digest {
-    Sha256Digest::of_parts(&[&[1], left.as_bytes(), right.as_bytes()])
+    let mut bytes = [1; 65];
+    bytes[1..33].copy_from_slice(left.as_bytes());
+    bytes[33..].copy_from_slice(right.as_bytes());
+    Sha256Digest::of(&bytes)
 }
 
 /// The root of a tree without records.

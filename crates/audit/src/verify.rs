@@ -5,6 +5,7 @@
 mod exported;
 mod objects;
 mod promises;
+mod seen;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,6 +27,7 @@ use crate::record::Record;
 
 use objects::Objects;
 use promises::Promises;
+use seen::{Reader, Seen};
 
 const MAX_PROBLEMS: usize = 1000;
 /// How often a turn that looks damaged is looked at again before that is believed.
@@ -100,6 +102,7 @@ pub fn verify_with(dir: &Path, checks: &Checks) -> Result<Report, AuditError> {
         promises: Promises::read(&layout.tlog(), checks)?,
         checks: checks.clone(),
         objects: checks.evidence.then(Objects::default),
+        reader: Reader::default(),
         log,
         next_seq: 0,
         head: Some(Sha256Digest::ZERO),
@@ -132,6 +135,7 @@ struct Check {
     checks: Checks,
     promises: Promises,
     objects: Option<Objects>,
+    reader: Reader,
     log: LogId,
     /// What the next record must continue.
     next_seq: u64,
@@ -185,17 +189,18 @@ impl Check {
     fn frames(&mut self, cursor: &mut Cursor, last: bool) -> Result<(), AuditError> {
         // Whether since the last commit frame something could not be read, so that the next cannot be checked.
         let mut unread = false;
-        let mut turn: Vec<Vec<u8>> = Vec::new();
+        let mut turn = Turn::default();
         let mut looks = 0;
         loop {
             let at = cursor.offset();
             let problem = match cursor.step()? {
                 Step::Record(body) => {
-                    turn.push(body.to_vec());
+                    turn.push(body);
                     continue;
                 }
                 Step::Commit(commit) => {
-                    self.turn(&std::mem::take(&mut turn), Some(commit), unread, cursor.path());
+                    self.turn(&turn, Some(commit), unread, cursor.path());
+                    turn.clear();
                     (unread, looks) = (false, 0);
                     continue;
                 }
@@ -221,7 +226,8 @@ impl Check {
                 cursor.seek(at);
                 continue;
             }
-            self.turn(&std::mem::take(&mut turn), None, true, cursor.path());
+            self.turn(&turn, None, true, cursor.path());
+            turn.clear();
             let detail = format!("{} at byte {at}", file_name(cursor.path()));
             self.report(self.next_seq, problem.unwrap_or(ProblemKind::BadFrame), detail);
             self.promises.lose_track();
@@ -242,8 +248,8 @@ impl Check {
         }
     }
 
-    fn turn(&mut self, turn: &[Vec<u8>], commit: Option<Commit>, unread: bool, path: &Path) {
-        for record in turn {
+    fn turn(&mut self, turn: &Turn, commit: Option<Commit>, unread: bool, path: &Path) {
+        for record in turn.records() {
             self.record(record);
         }
         let Some(commit) = commit else { return };
@@ -260,22 +266,13 @@ impl Check {
     fn record(&mut self, bytes: &[u8]) {
         let expected = self.next_seq;
         self.checked += u64::from(self.checks.covers(expected));
-        let parsed = Record::parse(bytes);
-        let leaf = parsed.as_ref().map_or_else(|_| frame::leaf(bytes), |record| record.leaf);
+        let leaf = frame::leaf(bytes);
         self.promises.push(leaf);
-        let record = match parsed {
-            Ok(record) => record,
-            Err(error) => {
-                let (kind, detail) = explain(bytes, &error);
-                self.report(expected, kind, detail);
-                self.next_seq += 1;
-                self.head = Some(leaf);
-                return;
-            }
+        let Some(record) = self.seen(bytes) else {
+            self.next_seq += 1;
+            self.head = Some(leaf);
+            return;
         };
-        if !is_canonical(bytes) {
-            self.report(expected, ProblemKind::NotCanonical, "is not the canonical form of itself".into());
-        }
         if record.log != self.log {
             self.report(expected, ProblemKind::BadFrame, format!("belongs to log {}", record.log));
         }
@@ -300,6 +297,33 @@ impl Check {
             let detail = format!("is of {}, the record before of {}", record.time, self.time);
             self.report(record.seq, ProblemKind::TimeRegressed, detail);
         }
+        // Each record is judged by its own predecessor, so that one gap is one finding.
+        self.next_seq = record.seq.wrapping_add(1);
+        self.head = Some(leaf);
+        self.time = self.time.max(record.time);
+    }
+
+    /// What a record says that others are held to; nothing if it is none, which is then reported. The long way is for what
+    /// is not surely in order, and for what more must be known of.
+    fn seen(&mut self, bytes: &[u8]) -> Option<Seen> {
+        let says_more = |event| matches!(event, EventName::SystemInitialized | EventName::AuditSignerRotated);
+        if self.objects.is_none()
+            && let Some(seen) = self.reader.read(bytes).filter(|seen| !says_more(seen.event))
+        {
+            return Some(seen);
+        }
+        let record = match Record::parse(bytes) {
+            Ok(record) => record,
+            Err(error) => {
+                let (kind, detail) = explain(bytes, &error);
+                self.report(self.next_seq, kind, detail);
+                return None;
+            }
+        };
+        if !is_canonical(bytes) {
+            let detail = "is not the canonical form of itself".into();
+            self.report(self.next_seq, ProblemKind::NotCanonical, detail);
+        }
         if let Some(objects) = &mut self.objects {
             objects.take(&record);
         }
@@ -308,16 +332,46 @@ impl Check {
             EventName::AuditSignerRotated => self.promises.learn(record.data["new"].as_str()),
             _ => {}
         }
-        // Each record is judged by its own predecessor, so that one gap is one finding.
-        self.next_seq = record.seq.wrapping_add(1);
-        self.head = Some(leaf);
-        self.time = self.time.max(record.time);
+        let Record { event, log, prev, seq, time, .. } = record;
+        Some(Seen { event, log, prev, seq, time })
     }
 
     fn report(&mut self, seq: u64, kind: ProblemKind, detail: String) {
         if self.checks.covers(seq) && self.problems.len() < MAX_PROBLEMS {
             self.problems.push(Problem { seq, kind, detail });
         }
+    }
+}
+
+/// The records of one turn, side by side.
+#[derive(Default)]
+struct Turn {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Turn {
+    fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(record);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
+    fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn records(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end])
     }
 }
 
@@ -340,8 +394,7 @@ fn after_bad_frame(cursor: &mut Cursor, at: u64, end: u64) -> Result<Option<(u64
 /// Nearly every record can be told by looking at it once. Where a serialiser's text could differ from a forger's (an
 /// escape, a negative zero) and where the look is not enough, it is read and written again.
 fn is_canonical(bytes: &[u8]) -> bool {
-    let negative_zero = |window: &[u8]| matches!(window, [b':' | b',' | b'[', b'-', b'0']);
-    if !bytes.contains(&b'\\') && !bytes.windows(3).any(negative_zero) && canonical::is_canonical(bytes) {
+    if canonical::is_surely_canonical(bytes) {
         return true;
     }
     let limits = Limits { bytes: bytes.len(), depth: 127, nodes: bytes.len() };

@@ -13,6 +13,7 @@
 //! | [`snapshot`] | everything at one moment, immutable, the same on every replica |
 //! | [`view`] | who sees what |
 //! | [`search`] | finding items by what somebody wants done |
+//! | [`semantic`] | finding them by what is meant, where an operator installs a table for it |
 //! | [`cards`] | what a model sees of an item, within a budget of tokens |
 //! | [`browse`] | looking around by words or by path; answers whose beginning never changes |
 //! | [`drift`] | what servers offer, written down, and what changed since |
@@ -44,6 +45,7 @@ mod plain_line;
 pub mod schema_check;
 pub mod search;
 pub mod selection;
+pub mod semantic;
 mod shape_hash;
 pub mod signature;
 pub mod snapshot;
@@ -60,5 +62,6 @@ pub use item::{Effect, Effects, Kind, SelectableItem, Standing};
 pub use namespace::infer_namespace;
 pub use schema_check::{OnExceeded, SchemaLimits};
 pub use search::{Hit, How, Matched, QueryError, SearchOptions, Synonyms};
+pub use semantic::{SemanticError, SemanticScorer, StaticTable};
 pub use snapshot::{BuildOptions, CatalogSnapshot, Counts, NotOne, Source};
 pub use view::View;

@@ -18,6 +18,8 @@ use crate::search::exact::Names;
 use crate::search::families::Families;
 use crate::search::index::Index;
 use crate::search::{SearchOptions, Synonyms};
+use crate::semantic::vectors::Vectors;
+use crate::semantic::{SemanticError, SemanticScorer};
 use crate::view::View;
 use crate::wire_name;
 
@@ -37,6 +39,8 @@ pub struct BuildOptions {
     pub synonyms: Option<Arc<Synonyms>>,
     /// The forms that cards are rendered in at once; others are when they are first asked for.
     pub forms: Vec<Form>,
+    /// What finds by meaning, or why nothing does although somebody wants it (CAT-69).
+    pub semantic: Option<Result<Arc<dyn SemanticScorer>, SemanticError>>,
 }
 
 /// Everything that can be found, at one moment.
@@ -53,6 +57,20 @@ pub struct CatalogSnapshot {
     families: Families,
     names: Names,
     cards: [OnceLock<Vec<Card>>; 3],
+    meaning: Option<Meaning>,
+}
+
+/// What the items mean, as far as a scorer knows.
+#[derive(Debug)]
+pub(crate) struct Meaning {
+    pub(crate) scorer: Arc<dyn SemanticScorer>,
+    vectors: [Vectors; 3],
+}
+
+impl Meaning {
+    pub(crate) fn vectors(&self, kind: Kind) -> &Vectors {
+        &self.vectors[place(kind)]
+    }
 }
 
 /// Why a text names no item.
@@ -122,7 +140,6 @@ impl CatalogSnapshot {
         };
         let by_wire = sorted_by(|item| &item.wire_name);
         let by_base = sorted_by(|item| &item.base_id);
-        let digest = digest(&items);
         let everything = View::of(&items, |_| true);
         let table = options.synonyms.as_deref().unwrap_or_else(|| Synonyms::built_in());
         let indexes = [Kind::Tool, Kind::Resource, Kind::Prompt].map(|kind| {
@@ -130,6 +147,11 @@ impl CatalogSnapshot {
             let listed = listed.filter(|(_, (item, _))| item.is_listed());
             Index::build(listed.map(|(index, (item, facets))| (index as u32, item, facets)), table)
         });
+        let meaning = options.semantic.as_ref().and_then(|scorer| {
+            let meaning = scorer.clone().and_then(|scorer| meaning(scorer, &items, &indexes));
+            meaning.map_err(|error| findings.push(without_meaning(&error))).ok()
+        });
+        let digest = digest(&items, meaning.as_ref());
         let (families, names) = (Families::find(&items), Names::new(&items));
         let mut snapshot = Self {
             epoch,
@@ -143,6 +165,7 @@ impl CatalogSnapshot {
             families,
             names,
             cards: Default::default(),
+            meaning,
         };
         snapshot.render(&options.forms);
         snapshot.findings.sort();
@@ -186,11 +209,11 @@ impl CatalogSnapshot {
     }
 
     pub(crate) fn index(&self, kind: Kind) -> &Index {
-        &self.indexes[match kind {
-            Kind::Tool | Kind::Internal => 0,
-            Kind::Resource => 1,
-            Kind::Prompt => 2,
-        }]
+        &self.indexes[place(kind)]
+    }
+
+    pub(crate) fn meaning(&self) -> Option<&Meaning> {
+        self.meaning.as_ref()
     }
 
     pub(crate) fn families(&self) -> &Families {
@@ -244,7 +267,8 @@ impl CatalogSnapshot {
     pub fn counts(&self) -> Counts {
         let quarantined = self.items.iter().filter(|item| matches!(item.standing, Standing::Quarantined(_)));
         let undeclarable = self.items.iter().filter(|item| item.standing == Standing::Undeclarable).count();
-        let nameless = self.findings.iter().filter(|finding| finding.tool_id.is_none()).count();
+        let of_item = self.findings.iter().filter(|finding| finding.kind != FindingKind::SemanticUnavailable);
+        let nameless = of_item.filter(|finding| finding.tool_id.is_none()).count();
         Counts {
             epoch: self.epoch,
             registered: self.everything.len(),
@@ -313,10 +337,48 @@ fn equal_range<'o, 'k>(order: &'o [u32], key: impl Fn(usize) -> &'k str, text: &
     &order[start..end]
 }
 
-fn digest(items: &[SelectableItem]) -> Sha256Digest {
+/// Where an index of this kind of items is.
+fn place(kind: Kind) -> usize {
+    match kind {
+        Kind::Tool | Kind::Internal => 0,
+        Kind::Resource => 1,
+        Kind::Prompt => 2,
+    }
+}
+
+fn meaning(
+    scorer: Arc<dyn SemanticScorer>,
+    items: &[SelectableItem],
+    indexes: &[Index; 3],
+) -> Result<Meaning, SemanticError> {
+    let of = |index: &Index| {
+        let listed = (0..index.len() as u32).map(|document| &items[index.item(document)]);
+        Vectors::build(scorer.as_ref(), listed)
+    };
+    let vectors = [of(&indexes[0])?, of(&indexes[1])?, of(&indexes[2])?];
+    Ok(Meaning { scorer, vectors })
+}
+
+fn without_meaning(error: &SemanticError) -> Finding {
+    Finding {
+        server: String::new(),
+        index: 0,
+        name: "search.embeddings".into(),
+        tool_id: None,
+        kind: FindingKind::SemanticUnavailable,
+        detail: format!("search goes by words alone: {error}"),
+    }
+}
+
+fn digest(items: &[SelectableItem], meaning: Option<&Meaning>) -> Sha256Digest {
     let list: Vec<Value> =
         items.iter().map(|item| json!([item.id, item.definition_digest, item.identity])).collect();
-    Sha256Digest::of(&to_jcs(&list).expect("texts have a canonical form"))
+    let list = to_jcs(&list).expect("texts have a canonical form");
+    match meaning {
+        None => Sha256Digest::of(&list),
+        // The same items in another order are another catalogue.
+        Some(meaning) => Sha256Digest::of_parts(&[&list, &meaning.scorer.fingerprint()]),
+    }
 }
 
 #[cfg(test)]

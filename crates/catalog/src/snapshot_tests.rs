@@ -198,3 +198,36 @@ fn resources_of_one_id_are_numbered_in_the_order_of_acceptance() {
     assert_eq!(second.id, format!("{}~2", first.id));
     assert_eq!(snapshot.lookup(&second.id, snapshot.everything()), Ok(1));
 }
+
+#[test]
+fn every_answer_while_catalogues_are_swapped_is_of_exactly_one_of_them() {
+    // T-CAT-13, CAT-50: eight thousand searches while fifty catalogues follow one another.
+    let epoch = |number: usize| {
+        let named =
+            (0..20).map(|n| (format!("desk.report_{n}_of_{number}"), format!("Report of epoch {number}")));
+        Arc::new(crate::fixture::catalogue(&named.collect::<Vec<_>>()))
+    };
+    let current = std::sync::RwLock::new(epoch(0));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    let snapshot = current.read().unwrap().clone();
+                    let options = SearchOptions { family_max: 0, ..SearchOptions::default() };
+                    let hits = snapshot.search("report epoch", snapshot.everything(), options).unwrap();
+                    assert_eq!(hits.len(), 10);
+                    let suffix =
+                        |index: usize| snapshot.items()[index].name.rsplit('_').next().unwrap().to_owned();
+                    let first = suffix(hits[0].index);
+                    assert!(hits.iter().all(|hit| suffix(hit.index) == first));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for number in 1..=50 {
+                let next = epoch(number);
+                *current.write().unwrap() = next;
+            }
+        });
+    });
+}

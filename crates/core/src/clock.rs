@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::failpoint;
+
 /// A moment in UTC, to the millisecond; RFC 3339 in text, always with three digits and `Z`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Timestamp(u64);
@@ -133,7 +135,8 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Timestamp(elapsed.unwrap_or_default().as_millis() as u64)
+        let wall = elapsed.unwrap_or_default().as_millis() as u64;
+        Timestamp(wall.saturating_add_signed(failpoint::jumped("clock.jump")))
     }
 
     fn uptime(&self) -> Duration {
@@ -144,6 +147,12 @@ impl Clock for SystemClock {
         let time = rustix::time::clock_gettime(id);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     }
+}
+
+/// What this thread has taken of the processor: what something costs, however busy the machine is with others.
+pub fn thread_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 /// The governance clock: the latest of the wall clock and everything it said before (GOV-1003 check 2), so

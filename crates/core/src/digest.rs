@@ -100,19 +100,35 @@ pub(crate) fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result
 
 /// Reads exactly `N` bytes of lowercase hexadecimal; upper case is a second spelling and refused.
 pub fn parse_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
-    };
     if text.len() != 2 * N {
         return None;
     }
     let mut bytes = [0; N];
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    let (eights, rest) = text.as_bytes().as_chunks::<8>();
+    let (fours, tail) = bytes.as_chunks_mut::<4>();
+    for (four, eight) in fours.iter_mut().zip(eights) {
+        *four = parse_eight(u64::from_be_bytes(*eight))?;
+    }
+    for (byte, pair) in tail.iter_mut().zip(rest.chunks_exact(2)) {
+        let padded = [b'0', b'0', b'0', b'0', b'0', b'0', pair[0], pair[1]];
+        *byte = parse_eight(u64::from_be_bytes(padded))?[3];
     }
     Some(bytes)
+}
+
+/// Eight digits at once, one in each byte of a number: a log is read again digest by digest.
+fn parse_eight(digits: u64) -> Option<[u8; 4]> {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    // The worth of a digit is its low half, and nine more for a letter, which has a bit that figures lack.
+    let worth = (digits & (0x0f * EACH)) + 9 * ((digits >> 6) & EACH);
+    // Written again they must be the same: 48 more, and 39 more for what is above nine.
+    let above_nine = ((worth + 0x76 * EACH) >> 7) & EACH;
+    let again = worth + 0x30 * EACH + 39 * above_nine;
+    if again != digits || worth & (0xf0 * EACH) != 0 {
+        return None;
+    }
+    let pairs = worth | worth >> 4;
+    Some([(pairs >> 48) as u8, (pairs >> 32) as u8, (pairs >> 16) as u8, pairs as u8])
 }
 
 #[cfg(test)]
@@ -126,5 +142,24 @@ mod tests {
         assert_eq!(Sha256Digest::of_parts(&[b"a", b"", b"bc"]), abc);
         assert_eq!(abc.to_string().parse::<Sha256Digest>().unwrap(), abc);
         assert!(abc.to_string().to_uppercase().parse::<Sha256Digest>().is_err());
+    }
+
+    #[test]
+    fn hexadecimal_is_read_back_and_one_wrong_digit_anywhere_is_noticed() {
+        let bytes: [u8; 7] = [0x00, 0x0f, 0xf0, 0x9a, 0xa9, 0x5b, 0xff];
+        let text = to_hex(&bytes);
+        assert_eq!(parse_hex::<7>(&text), Some(bytes));
+        for wrong in ['g', 'o', 'A', 'F', '/', ':', '`', '@', ' ', '\0', '\x7f'] {
+            for at in 0..text.len() {
+                let mut other = text.clone();
+                other.replace_range(at..=at, &wrong.to_string());
+                assert_eq!(parse_hex::<7>(&other), None, "{other:?}");
+            }
+        }
+        for byte in 0..=255u8 {
+            assert_eq!(parse_hex::<1>(&to_hex(&[byte])), Some([byte]));
+        }
+        assert_eq!(parse_hex::<7>(&text[..12]), None);
+        assert_eq!(parse_hex::<1>("\u{e9}"), None);
     }
 }

@@ -39,6 +39,18 @@ pub fn short_write(name: &'static str) -> Option<usize> {
     }
 }
 
+/// Passes the failpoint of a clock: by how many milliseconds the test says that it has jumped.
+#[inline(always)]
+pub fn jumped(name: &'static str) -> i64 {
+    #[cfg(feature = "failpoints")]
+    return armed::jumped(name);
+    #[cfg(not(feature = "failpoints"))]
+    {
+        let _ = name;
+        0
+    }
+}
+
 #[cfg(feature = "failpoints")]
 mod armed {
     use std::collections::HashMap;
@@ -49,9 +61,11 @@ mod armed {
     #[derive(Debug, Clone, Copy)]
     enum Action {
         Abort,
+        Panic,
         Fail(i32),
         Sleep(u64),
         Short(usize),
+        Jump(i64),
     }
 
     struct Point {
@@ -77,6 +91,8 @@ mod armed {
         let argument = |prefix: &str| action.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(')'));
         let action = if action == "abort" {
             Action::Abort
+        } else if action == "panic" {
+            Action::Panic
         } else if let Some(errno) = argument("err(") {
             Action::Fail(match errno {
                 "EIO" => 5,
@@ -88,6 +104,8 @@ mod armed {
             Action::Sleep(ms.parse().unwrap_or_else(|_| bad()))
         } else if let Some(bytes) = argument("short(") {
             Action::Short(bytes.parse().unwrap_or_else(|_| bad()))
+        } else if let Some(ms) = argument("jump(") {
+            Action::Jump(ms.parse().unwrap_or_else(|_| bad()))
         } else {
             bad()
         };
@@ -110,8 +128,9 @@ mod armed {
                     std::thread::sleep(Duration::from_secs(1));
                 }
             }
+            Action::Panic => panic!("a failpoint says so"),
             Action::Sleep(ms) => std::thread::sleep(Duration::from_millis(ms)),
-            Action::Fail(_) | Action::Short(_) => {}
+            Action::Fail(_) | Action::Short(_) | Action::Jump(_) => {}
         }
     }
 
@@ -140,6 +159,16 @@ mod armed {
                 None
             }
             None => None,
+        }
+    }
+
+    /// A clock that has jumped stays there: `@N` is the first reading after the jump, not the only one.
+    pub(super) fn jumped(name: &'static str) -> i64 {
+        let Some(point) = POINTS.get(name) else { return 0 };
+        let hit = point.hits.fetch_add(1, Ordering::SeqCst) + 1;
+        match point.action {
+            Action::Jump(ms) if hit >= point.on_hit.unwrap_or(1) => ms,
+            _ => 0,
         }
     }
 }

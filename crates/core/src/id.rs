@@ -99,6 +99,9 @@ ulid_id!(
     /// One audit log; equal to the id of the replica that writes it.
     LogId, "log id");
 ulid_id!(
+    /// One defect that ended a call: told to its caller, and logged beside the line that says where.
+    IncidentId, "incident id");
+ulid_id!(
     /// One life of a registered server. Name and version can repeat after a removal, the epoch cannot (GOV-602).
     RegistrationEpoch, "registration epoch");
 

@@ -98,10 +98,14 @@ impl<'a> Message<'a> {
     }
 }
 
-/// MCP ids are strings or integers, never null.
-fn is_id(raw: &RawValue) -> bool {
+/// Whether something is a string or an integer, as ids and progress tokens are: what is given back as it came. A string with
+/// half of a surrogate pair is none, although it reads like one: whoever got it back could not read the message it is in.
+pub fn is_id(raw: &RawValue) -> bool {
     let text = raw.get();
-    text.starts_with('"') || text.parse::<i64>().is_ok()
+    match text.starts_with('"') {
+        true => !text.contains('\\') || serde_json::from_str::<Cow<'_, str>>(text).is_ok(),
+        false => text.parse::<i64>().is_ok(),
+    }
 }
 
 /// A response carrying an already serialised result.
@@ -116,7 +120,7 @@ pub fn result_response(id: &RawValue, result: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A response carrying an error. `id` is `None` when the request's id could not be read.
+/// A response carrying an error. `id` is `None` when the request's id could not be read, and what is no id counts as that.
 pub fn error_response<D: Serialize>(
     id: Option<&RawValue>,
     code: i32,
@@ -136,6 +140,7 @@ pub fn error_response<D: Serialize>(
         #[serde(skip_serializing_if = "Option::is_none")]
         data: Option<&'a D>,
     }
+    let id = id.filter(|id| is_id(id));
     let response = Response { jsonrpc: "2.0", id, error: ErrorObject { code, message, data } };
     serde_json::to_vec(&response).expect("an error response is serialisable")
 }
@@ -164,6 +169,19 @@ mod tests {
         assert_eq!(kind(r#"{"jsonrpc":"1.0","id":1,"method":"x"}"#), "invalid");
         assert_eq!(kind(r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"x"}"#), "unreadable");
         assert_eq!(kind("[]"), "unreadable");
+    }
+
+    #[test]
+    fn what_is_no_id_is_not_given_back() {
+        // PRO-30
+        for id in [r#""\ud800a""#, "{}", "1.5", "null"] {
+            let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"x"}}"#);
+            let message = Message::read(text.as_bytes()).unwrap();
+            assert!(matches!(message.kind(), Kind::Invalid), "{id}");
+            let answer = error_response(message.id, -32600, "no", None::<&()>);
+            let answer: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+            assert!(answer["id"].is_null(), "{answer}");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use canon::{CanonError, Limits};
 pub use clock::{Clock, SystemClock, Timestamp};
 pub use digest::Sha256Digest;
 pub use error::ErrorCode;
-pub use id::{ApprovalId, EventId, LogId, PermitId, ProposalId, RegistrationEpoch, SessionId};
+pub use id::{ApprovalId, EventId, IncidentId, LogId, PermitId, ProposalId, RegistrationEpoch, SessionId};
 pub use lineage::Lineage;
 pub use name::{NameError, ServerIdentity, ServerVersion, ToolName};
 pub use principal::{Actor, Principal};

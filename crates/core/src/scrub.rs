@@ -5,14 +5,20 @@
 //! scrubber that gives up and passes the text on is worse than none (ADM-62).
 //!
 //! All patterns run on an engine whose time is linear in the text, and the text is bounded, so that the time is too.
+//! Nearly all text holds no secret, and that is seen in one or two passes over its bytes, before any pattern is tried.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
+use std::time::Duration;
 
+use aho_corasick::packed::Searcher;
+use memchr::{memchr, memchr2_iter, memchr3};
 use regex::{Captures, Regex};
 
 use crate::Secret;
+use crate::clock::thread_time;
 
 /// What stands for a secret.
 pub const MASK: &str = "***";
@@ -20,6 +26,9 @@ pub const MASK: &str = "***";
 pub const WITHHELD: &str = "[redacted]";
 /// The longest text that is scrubbed; a longer one is withheld.
 pub const MAX_BYTES: usize = 64 * 1024;
+/// How long a text may take, in time of the processor: a machine that is busy with others withholds nothing. The patterns of
+/// an unoptimised build are many times slower.
+const LONGEST: Duration = Duration::from_millis(if cfg!(debug_assertions) { 500 } else { 5 });
 
 /// Names whose value is a secret.
 const SECRET_KEYS: [&str; 23] = [
@@ -97,21 +106,38 @@ pub fn scrub_knowing<'t>(text: &'t str, known: &KnownSecrets) -> Cow<'t, str> {
     if text.len() > MAX_BYTES {
         return Cow::Borrowed(WITHHELD);
     }
-    let scrubbed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let once = masked(text, known);
-        // A secret may hide behind one level of percent-encoding; then the decoded text is what is shown.
-        match percent_decoded(&once) {
-            Some(decoded) => match masked(&decoded, known) {
-                Cow::Owned(found) if found != decoded => Cow::Owned(found),
-                _ => once,
-            },
-            None => once,
-        }
-    }));
-    scrubbed.unwrap_or(Cow::Borrowed(WITHHELD))
+    if is_quiet(text) {
+        return known.mask(text);
+    }
+    // Made at the first use, which is not the text's fault.
+    LazyLock::force(&SHAPES);
+    let began = thread_time();
+    scrub_while(text, known, || thread_time().saturating_sub(began) < LONGEST)
 }
 
-fn masked<'t>(text: &'t str, known: &KnownSecrets) -> Cow<'t, str> {
+/// The same for as long as there is time. Without it, and after anything that should not have happened, nothing of the text
+/// is shown (ADM-62).
+fn scrub_while<'t>(text: &'t str, known: &KnownSecrets, there_is_time: impl Fn() -> bool) -> Cow<'t, str> {
+    let scrubbed = catch_unwind(AssertUnwindSafe(|| {
+        let once = masked(text, known, &there_is_time)?;
+        // A secret may hide behind one level of percent-encoding; then the decoded text is what is shown.
+        match percent_decoded(&once) {
+            Some(decoded) => match masked(&decoded, known, &there_is_time)? {
+                Cow::Owned(found) if found != decoded => Some(Cow::Owned(found)),
+                _ => Some(once),
+            },
+            None => Some(once),
+        }
+    }));
+    scrubbed.ok().flatten().unwrap_or(Cow::Borrowed(WITHHELD))
+}
+
+/// `None` if it took too long.
+fn masked<'t>(
+    text: &'t str,
+    known: &KnownSecrets,
+    there_is_time: &impl Fn() -> bool,
+) -> Option<Cow<'t, str>> {
     let mut text = known.mask(text);
     for shape in SHAPES.iter() {
         if let Cow::Owned(found) =
@@ -119,8 +145,48 @@ fn masked<'t>(text: &'t str, known: &KnownSecrets) -> Cow<'t, str> {
         {
             text = Cow::Owned(found);
         }
+        if !there_is_time() {
+            return None;
+        }
     }
-    text
+    Some(text)
+}
+
+/// How the tokens begin that have a dash or a bar in them, and a private key.
+const DASHED: [&str; 16] = [
+    "----", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "hub_pat_", "glpat-", "xox", "npm_", "hf_",
+    "pypi-", "pck_", "pcl_", "pco_",
+];
+
+/// Whether nothing in a text can be a secret by its looks, seen in a few passes over its bytes.
+fn is_quiet(text: &str) -> bool {
+    static TOKENS: LazyLock<Option<Searcher>> = LazyLock::new(|| Searcher::new(DASHED));
+    let bytes = text.as_bytes();
+    // Names end in `:` or `=`, addresses with somebody in front have an `@`, what is encoded a `%`.
+    if memchr3(b':', b'=', b'@', bytes).is_some() || is_lettered(bytes) {
+        return false;
+    }
+    if memchr3(b'%', b'-', b'_', bytes).is_none() {
+        return true;
+    }
+    memchr(b'%', bytes).is_none()
+        && match &*TOKENS {
+            Some(tokens) => tokens.find(bytes).is_none(),
+            // A processor without the instructions for it.
+            None => !DASHED.iter().any(|begin| text.contains(begin)),
+        }
+}
+
+/// Whether there is `bearer`, however it is written, or the beginning of a token that is all letters. Their rarest letters are
+/// looked for.
+fn is_lettered(bytes: &[u8]) -> bool {
+    let bearer = |at: usize| bytes[at..].get(..6).is_some_and(|word| word.eq_ignore_ascii_case(b"bearer"));
+    let token = |at: usize| {
+        let (before, from) = (&bytes[..at], &bytes[at..]);
+        [&b"AKIA"[..], b"ASIA", b"AIza", b"AAAA"].iter().any(|begin| from.starts_with(begin))
+            || (bytes[at] == b'J' && before.ends_with(b"ey"))
+    };
+    memchr2_iter(b'A', b'J', bytes).any(token) || memchr2_iter(b'b', b'B', bytes).any(bearer)
 }
 
 /// One shape of secrets, and what is left of a match.
@@ -246,6 +312,7 @@ fn spellings_of(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::strategy::Strategy as _;
 
     #[test]
     fn every_shape_is_masked() {
@@ -316,6 +383,33 @@ mod tests {
         // ADM-62
         assert_eq!(scrub(&"x".repeat(MAX_BYTES + 1)), WITHHELD);
         assert_eq!(scrub(&"x".repeat(MAX_BYTES)).len(), MAX_BYTES);
+        let none = KnownSecrets::default();
+        let text = "a plain text: nothing in it";
+        assert_eq!(scrub_while(text, &none, || true), text);
+        assert_eq!(scrub_while(text, &none, || false), WITHHELD, "its time is over");
+        let defect = || -> bool { panic!("a defect, not a failure of this test") };
+        assert_eq!(scrub_while(text, &none, defect), WITHHELD, "after an internal error");
+    }
+
+    #[test]
+    fn a_text_that_may_hold_a_secret_is_never_taken_for_a_quiet_one() {
+        // ADM-61, ADM-83
+        for text in ["", "the answer is forty-two", "a_b-c \"d\" (e) x/y/z", "Zürich, 50 tokens; 3 passwords"]
+        {
+            assert!(is_quiet(text), "{text}");
+        }
+        for text in [
+            "password=x",
+            "pwd: x",
+            "bearer x",
+            "BeArEr x",
+            "u@h",
+            "a%41",
+            "sk-abcdef",
+            "x AKIAIOSFODNN7EXAMPLE",
+        ] {
+            assert!(!is_quiet(text), "{text}");
+        }
     }
 
     #[test]
@@ -341,6 +435,23 @@ mod tests {
         ) {
             let text = format!("{around} {key}{separator}{value}");
             proptest::prop_assert!(!scrub(&text).contains(&value), "{}", text);
+        }
+
+        #[test]
+        fn what_the_patterns_would_change_is_not_quiet(
+            parts in proptest::collection::vec(proptest::prop_oneof![
+                proptest::sample::select(vec![
+                    "sk-", "AKIA", "ASIA", "ghp_", "ghr_", "github_pat_", "glpat-", "xoxb-", "AIza", "npm_", "hf_", "pypi-",
+                    "pcl_", "eyJ", ".", "gAAAA", "bearer", "BeaRer", " ", "-----BEGIN PRIVATE KEY-----", "token", "cookie",
+                    "=", ":", "?code=", "://", "@", "%3D", "%",
+                ]).prop_map(str::to_owned),
+                "[A-Z0-9]{0,17}",
+                "[ -~]{0,6}",
+            ], 0..8),
+        ) {
+            let text = parts.concat();
+            let changed = scrub_while(&text, &KnownSecrets::default(), || true) != text;
+            proptest::prop_assert!(!(changed && is_quiet(&text)), "{}", text);
         }
     }
 }

@@ -18,6 +18,7 @@ use zeroize::Zeroize;
 ///
 /// ```compile_fail
 /// # use portcullis_core::Secret;
+/// // ADM-60, SO-40: printing one.
 /// println!("{}", Secret::new(String::from("hunter2")));
 /// ```
 ///

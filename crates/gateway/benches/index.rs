@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use portcullis_audit::{AuditLog, Event, EventName, Options, verify};
-use portcullis_core::{Actor, ProposalId, SessionId, Timestamp};
+use portcullis_core::{Actor, ProposalId, SessionId};
 use portcullis_gateway::index;
 use serde_json::json;
 
@@ -39,11 +39,12 @@ fn main() {
     log.close();
 }
 
+/// Ten records in a row are of one call, as in a log.
 fn event(n: u64) -> Event {
-    let now = Timestamp::from_millis(1_800_000_000_000 + n);
+    let call = u128::from(n / 10).to_be_bytes();
     Event::new(EventName::ProposalReceived, &Actor::operator("claude-code"))
-        .session(SessionId::new(now))
+        .session(SessionId::from_bytes(call))
         .step(n)
-        .proposal(ProposalId::new(now))
+        .proposal(ProposalId::from_bytes(call))
         .data(json!({"filler": "x".repeat(400), "n": n}))
 }

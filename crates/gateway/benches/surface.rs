@@ -97,8 +97,8 @@ fn making() {
 }
 
 fn serving() {
-    let texts: Vec<String> = thousand().iter().map(Offered::text).collect();
-    let page = texts.join(",").into_bytes();
+    let tools = thousand();
+    let page = tools.iter().map(Offered::text).collect::<Vec<_>>().join(",").into_bytes();
     let whole = served("tools", &page, None, r#"{"io.portcullis/servers":{}}"#, Some(300_000));
     side_by_side(
         ("serve a cached list", &mut || {
@@ -172,20 +172,17 @@ fn golden_list() {
         dedup_min_tools: 2,
         ..SurfaceOptions::default()
     };
-    let mut before = usize::MAX;
+    let (mut before, mut last) = (usize::MAX, None);
     let roomy = Profile { tools_total_tokens: usize::MAX, ..options.profile("strict").clone() };
     // Each budget is a byte less than what the step before came to, so that the next one is taken.
-    for step in 0..6_u8 {
+    loop {
         let profile = Profile { tools_total_bytes: before.saturating_sub(1), ..roomy.clone() };
         let surface = compile(&input(tools(), &profile, &options));
-        if surface.ladder_step >= 6 {
+        if surface.ladder_step >= 6 || last == Some(surface.ladder_step) {
             break;
         }
         tell(&format!("golden list, step {}", surface.ladder_step), &surface.tools_json);
-        before = surface.footprint.tools.size.bytes;
-        if surface.ladder_step < step {
-            break;
-        }
+        (before, last) = (surface.footprint.tools.size.bytes, Some(surface.ladder_step));
     }
     tell("records list, 13 tools", include_str!("../corpus/records/tools.json").trim_end());
 }

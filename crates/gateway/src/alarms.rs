@@ -69,6 +69,11 @@ impl Alarms {
         self.raise(AlarmKind::CredentialUnavailable, server, what, fix);
     }
 
+    /// Whether there is no alarm of a kind.
+    pub(crate) fn is_silent(&self, kind: AlarmKind) -> bool {
+        !self.lock().keys().any(|(raised, _)| *raised == kind)
+    }
+
     /// Every alarm there is.
     pub fn all(&self) -> Vec<Alarm> {
         self.lock().values().cloned().collect()

@@ -1,9 +1,10 @@
 //! How often and how much: limits on calls and on what models read, and how often a failed call is made again (CTX-91, 93).
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use portcullis_context::Encoding;
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::{ErrorCode, Principal, SessionId};
@@ -38,6 +39,8 @@ pub struct CallOptions {
     pub cache: CacheOptions,
     /// Whether arguments that are nearly right are repaired (CTX-90).
     pub tolerant_args: bool,
+    /// What a thousand tokens of results cost, in millionths: what quotas of `cost_micros` count.
+    pub token_price_micros: u64,
 }
 
 impl Default for CallOptions {
@@ -51,6 +54,7 @@ impl Default for CallOptions {
             max_attempts: 1,
             cache: CacheOptions::default(),
             tolerant_args: false,
+            token_price_micros: 0,
         }
     }
 }
@@ -58,7 +62,7 @@ impl Default for CallOptions {
 /// Counts calls and tokens.
 #[derive(Debug)]
 pub(crate) struct Controls {
-    options: CallOptions,
+    options: Arc<ArcSwap<CallOptions>>,
     counted: Mutex<Counted>,
 }
 
@@ -120,7 +124,12 @@ impl Window {
 
 impl Controls {
     pub(crate) fn new(options: CallOptions) -> Self {
-        Self { options, counted: Mutex::default() }
+        Self { options: Arc::new(ArcSwap::from_pointee(options)), counted: Mutex::default() }
+    }
+
+    /// Where the limits are, for who changes them.
+    pub(crate) fn limits(&self) -> Arc<ArcSwap<CallOptions>> {
+        self.options.clone()
     }
 
     /// Counts a call, or says which limit it would break. What is refused counts for nothing.
@@ -131,7 +140,29 @@ impl Controls {
         tool: &str,
         now: Duration,
     ) -> Result<(), ErrorDocument> {
-        let limits = &self.options;
+        self.judge(principal, session, tool, now, true)
+    }
+
+    /// [`admit`](Controls::admit) without counting: what would happen (CTX-73).
+    pub(crate) fn would_admit(
+        &self,
+        principal: &Principal,
+        session: SessionId,
+        tool: &str,
+        now: Duration,
+    ) -> Result<(), ErrorDocument> {
+        self.judge(principal, session, tool, now, false)
+    }
+
+    fn judge(
+        &self,
+        principal: &Principal,
+        session: SessionId,
+        tool: &str,
+        now: Duration,
+        counts: bool,
+    ) -> Result<(), ErrorDocument> {
+        let limits = &*self.options.load_full();
         if !limits.any() {
             return Ok(());
         }
@@ -159,7 +190,12 @@ impl Controls {
             if let Some(wait) = window.full(now, of_tool) {
                 return Err(refused(tool, "tool", of_tool, Some(wait)));
             }
-            window.add(now, 1);
+            if counts {
+                window.add(now, 1);
+            }
+        }
+        if !counts {
+            return Ok(());
         }
         if limits.calls_per_minute > 0 {
             counted.calls.entry(principal.clone()).or_default().add(now, 1);
@@ -172,7 +208,8 @@ impl Controls {
 
     /// Counts what a model will read.
     pub(crate) fn shown(&self, principal: &Principal, session: SessionId, result: &[u8], now: Duration) {
-        if self.options.tokens_per_minute == 0 && self.options.tokens_per_session == 0 {
+        let limits = self.options.load();
+        if limits.tokens_per_minute == 0 && limits.tokens_per_session == 0 {
             return;
         }
         let tokens = match std::str::from_utf8(result) {
@@ -187,7 +224,7 @@ impl Controls {
     /// How long to wait before the next attempt, if there is to be one: twice as long each time, up to five seconds, and
     /// any part of it, so that those who failed together do not come back together.
     pub(crate) fn again_after(&self, attempt: u32) -> Option<Duration> {
-        if attempt >= self.options.max_attempts {
+        if attempt >= self.options.load().max_attempts {
             return None;
         }
         let longest =
@@ -197,7 +234,7 @@ impl Controls {
 
     /// Whether arguments that are nearly right are repaired.
     pub(crate) fn is_tolerant(&self) -> bool {
-        self.options.tolerant_args
+        self.options.load().tolerant_args
     }
 
     fn counted(&self) -> MutexGuard<'_, Counted> {
@@ -297,6 +334,24 @@ mod tests {
             controls.admit(&ann, session, "t", second(200)).unwrap_err().details["scope"],
             "tokens_per_session"
         );
+    }
+
+    #[test]
+    fn what_would_happen_counts_for_nothing() {
+        // CTX-73
+        let options = CallOptions {
+            calls_per_minute: 1,
+            tools: vec![(Glob::parse("spy/*").unwrap(), 1)],
+            ..CallOptions::default()
+        };
+        let controls = Controls::new(options);
+        let ann: Principal = "agent:ann".parse().unwrap();
+        let session = SessionId::new(Timestamp::from_millis(1));
+        for at in 0..3 {
+            controls.would_admit(&ann, session, "spy/pid", second(at)).unwrap();
+        }
+        controls.admit(&ann, session, "spy/pid", second(3)).unwrap();
+        assert!(controls.would_admit(&ann, session, "spy/pid", second(4)).is_err());
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use portcullis_core::ServerIdentity;
-use portcullis_governance::registry::ServerEntry;
+use portcullis_governance::registry::ToolEntry;
+use portcullis_governance::session::Session;
 use portcullis_upstream::{Following, Inbox, Phase, UpstreamError};
 use tokio::sync::watch;
 
-use crate::upstreams::{NotUsable, Upstream};
+use crate::upstreams::{Line, NotUsable, Upstream};
 use crate::world::WorldCell;
 
 /// How often it is looked whether the subscriptions still stand, and how seldom at a server that fails.
@@ -23,40 +24,47 @@ impl Upstream {
     pub(crate) async fn follow(
         self: &Arc<Self>,
         world: &Arc<WorldCell>,
-        entry: &ServerEntry,
+        (entry, session): (&ToolEntry, &Arc<Session>),
         (uri, known_as): (&str, &str),
         inbox: &Arc<Inbox>,
     ) -> Result<Following, NotUsable> {
-        let following = self.connection().followed().follow(uri, known_as, inbox);
-        let untold = self.ready(entry).await?.keep_up().await?;
+        let line = self.line(&entry.server, &entry.tool, session)?;
+        let following = line.connection.followed().follow(uri, known_as, inbox);
+        let untold = self.lasting(&entry.server, &line).await?.keep_up().await?;
         if let Some((_, error)) = untold.into_iter().find(|(refused, _)| refused == uri) {
             return Err(error.into());
         }
-        self.keep_following(world);
+        self.keep_following(world, &line);
         Ok(following)
     }
 
-    fn keep_following(self: &Arc<Self>, world: &Arc<WorldCell>) {
-        self.keeper.get_or_init(|| {
-            let changes = self.connection().followed().changes();
-            let server = self.connection().server().clone();
+    fn keep_following(self: &Arc<Self>, world: &Arc<WorldCell>, line: &Arc<Line>) {
+        line.keeper.get_or_init(|| {
+            let changes = line.connection.followed().changes();
+            let server = self.server().clone();
             // It must not keep alive what it watches.
-            drop(tokio::spawn(keep(Arc::downgrade(self), Arc::downgrade(world), server, changes)));
+            let kept = (Arc::downgrade(self), Arc::downgrade(line));
+            drop(tokio::spawn(keep(kept, Arc::downgrade(world), server, changes)));
         });
     }
 
     /// Whether the server has been asked for exactly what is wanted.
-    async fn keep_up(&self, world: &WorldCell, server: &ServerIdentity) -> Result<(), NotUsable> {
+    async fn keep_up(
+        &self,
+        line: &Arc<Line>,
+        world: &WorldCell,
+        server: &ServerIdentity,
+    ) -> Result<(), NotUsable> {
         let world = world.load();
         let Some(entry) = world.registry().server(server).filter(|entry| entry.is_active()) else {
             return Ok(());
         };
         // A server that was restarted meanwhile and that nobody needs is not asked for nothing.
-        let idle = self.connection().status().phase != Phase::Ready;
-        if idle && self.connection().followed().wanted().is_empty() {
+        let idle = line.connection.status().phase != Phase::Ready;
+        if idle && line.connection.followed().wanted().is_empty() {
             return Ok(());
         }
-        let untold = self.ready(entry).await?.keep_up().await?;
+        let untold = self.lasting(entry, line).await?.keep_up().await?;
         match untold.into_iter().next() {
             Some((_, error)) => Err(error.into()),
             None => Ok(()),
@@ -66,7 +74,7 @@ impl Upstream {
 
 /// Until the connection is closed or forgotten.
 async fn keep(
-    upstream: Weak<Upstream>,
+    (upstream, line): (Weak<Upstream>, Weak<Line>),
     world: Weak<WorldCell>,
     server: ServerIdentity,
     mut changes: watch::Receiver<u64>,
@@ -74,8 +82,9 @@ async fn keep(
     let mut pause = LOOK;
     loop {
         let wanted = {
-            let (Some(upstream), Some(world)) = (upstream.upgrade(), world.upgrade()) else { return };
-            match upstream.keep_up(&world, &server).await {
+            let (Some(upstream), Some(line)) = (upstream.upgrade(), line.upgrade()) else { return };
+            let Some(world) = world.upgrade() else { return };
+            match upstream.keep_up(&line, &world, &server).await {
                 Ok(()) => pause = LOOK,
                 Err(NotUsable::Upstream(UpstreamError::Closed)) => return,
                 Err(error) => {
@@ -83,7 +92,7 @@ async fn keep(
                     pause = (pause * 2).min(SELDOM);
                 }
             }
-            !upstream.connection().followed().wanted().is_empty()
+            !line.connection.followed().wanted().is_empty()
         };
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },

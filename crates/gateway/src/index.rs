@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use portcullis_audit::{AuditError, AuditLog, Located, Place, Record, located, read, read_at};
+use portcullis_core::Timestamp;
 use portcullis_store::{Entry, Index, Rebuilding, StoreError};
 use serde::Deserialize;
 
@@ -85,7 +86,6 @@ pub fn matches(wanted: &Wanted, record: &Record) -> bool {
         |wanted: &String| event == wanted || (wanted.ends_with('.') && event.starts_with(wanted.as_str()));
     let is_tool =
         |wanted: &String| record.tool_id.as_ref().is_some_and(|id| id.as_str().contains(wanted.as_str()));
-    let time = record.time.to_string();
     wanted.event.as_ref().is_none_or(is_event)
         && wanted.tool.as_ref().is_none_or(is_tool)
         && same(&wanted.session, record.session.map(|id| id.to_string()))
@@ -93,8 +93,8 @@ pub fn matches(wanted: &Wanted, record: &Record) -> bool {
         && same(&wanted.actor, Some(record.actor.to_string()))
         && same(&wanted.id, Some(record.id.to_string()))
         && same(&wanted.permit, record.data["permit_id"].as_str().map(ToOwned::to_owned))
-        && wanted.since.as_ref().is_none_or(|since| &time >= since)
-        && wanted.until.as_ref().is_none_or(|until| &time < until)
+        && wanted.since.is_none_or(|since| record.time >= since)
+        && wanted.until.is_none_or(|until| record.time < until)
 }
 
 /// Adds what was recorded since the index was last asked.
@@ -170,6 +170,7 @@ fn index_in(dir: &Path) -> Option<PathBuf> {
 struct Batch {
     entries: Vec<Entry>,
     last: Option<Located>,
+    time: Option<(String, Timestamp)>,
 }
 
 impl Batch {
@@ -206,6 +207,14 @@ impl Batch {
         }
         let line: Line<'_> = serde_json::from_slice(&record.bytes)
             .map_err(|_| IndexError::Unfit("a record cannot be read"))?;
+        // The records of a turn have one time.
+        let time = match &self.time {
+            Some((text, time)) if text == line.time => *time,
+            _ => {
+                let time = line.time.parse().map_err(|_| IndexError::Unfit("a record cannot be read"))?;
+                self.time.insert((line.time.to_owned(), time)).1
+            }
+        };
         let own = |text: Option<&str>| text.map(ToOwned::to_owned);
         let Place { seq, segment, offset } = record.place;
         self.entries.push(Entry {
@@ -214,7 +223,7 @@ impl Batch {
             place: offset,
             id: line.id.to_owned(),
             event: line.event.to_owned(),
-            time: line.time.to_owned(),
+            time,
             actor: format!("{}:{}", line.actor.kind, line.actor.id),
             tool: own(line.tool_id.as_deref()),
             session: own(line.session),

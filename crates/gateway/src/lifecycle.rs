@@ -17,10 +17,14 @@
 //! their events durable (GOV-705). Every refusal leaves through one [`ErrorDocument`], after its event.
 
 mod approving;
+mod asking_ahead;
+mod ceilings;
 pub(crate) mod gating;
+pub(crate) mod questioning;
 mod remembering;
 mod stopping;
 pub(crate) mod subscribing;
+pub(crate) mod tasks;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,14 +35,16 @@ use portcullis_audit::{AuditBlocked, AuditLog, EventName};
 use portcullis_context::Repair;
 use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
-use portcullis_core::{Clock, ErrorCode, LogId, ProposalId, Secret, failpoint};
+use portcullis_core::{Actor, Clock, ErrorCode, Item, LogId, Principal, ProposalId, Secret, failpoint};
 use portcullis_gauntlet::{
     Args, Gauntlet, GauntletError, Grants, ResultType, SafeResult, Screened, recheck, screen,
 };
 use portcullis_governance::approval::{Book, State};
 use portcullis_governance::boundary::{
-    Boundary, CancellationSignal, Denied, Now, ReleasedResponse, SealedResponse, ValidatedPermit,
+    Boundary, CancellationSignal, Continuation, Denied, Now, ReleasedResponse, SealedResponse,
+    ValidatedPermit,
 };
+use portcullis_governance::declaration::Via;
 use portcullis_governance::evidence::Evidence;
 use portcullis_governance::notes::{Canonicalized, EnvelopeUsed, Evaluated, Received};
 use portcullis_governance::permit::{Mint, Permit};
@@ -54,9 +60,10 @@ use portcullis_store::SharedError;
 use portcullis_upstream::{Beside, Live, UpstreamError, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tokio::sync::{OwnedMutexGuard, mpsc};
+use tokio::sync::mpsc;
 
 use crate::access::Access;
+use crate::access::agent_keys::AgentKeys;
 use crate::alarms::Alarms;
 use crate::edge::attendant::Attendant;
 use crate::gates::Gates;
@@ -66,7 +73,8 @@ use crate::remembered::Remembered;
 use crate::replay::Replaying;
 use crate::replicas::Replicas;
 use crate::target::{Found, Target};
-use crate::upstreams::NotUsable;
+use crate::turns::Turn;
+use crate::upstreams::{Channel, NotUsable};
 use crate::world::{World, WorldCell};
 
 /// After a wait for an approval that was longer than this, gates are asked again.
@@ -98,6 +106,14 @@ pub struct Lifecycle {
     pub(crate) alarms: Arc<Alarms>,
     /// What was answered lately.
     pub(crate) remembered: Remembered,
+    /// What operators ordered about agents and tools.
+    pub(crate) orders: Arc<crate::orders::OrdersCell>,
+    /// The keys of agents, which say what groups they are in.
+    pub(crate) keys: Arc<AgentKeys>,
+    /// Who has which turn.
+    pub(crate) turns: Arc<crate::turns::Turns>,
+    /// What is used of quotas.
+    pub(crate) meter: Arc<crate::quotas::Meter>,
     /// Held from asking for an approval until it is in the book, so that equal requests join one.
     pub(crate) asking: tokio::sync::Mutex<()>,
     /// Tells the control plane about servers that broke their declaration.
@@ -128,6 +144,8 @@ pub struct Call {
     pub authenticated: bool,
     /// What the operator lets it do at most, as it was when the call came in.
     pub grants: Grants,
+    /// The groups that policy knows it by (GOV-802).
+    pub groups: Vec<String>,
     /// Who knows what that is later.
     pub(crate) access: Arc<Access>,
     /// The message as received: evidence.
@@ -185,6 +203,8 @@ pub enum Answered {
     Result(SafeResult),
     /// Questions, whose answers a repeated call brings along.
     InputRequired(SafeResult),
+    /// A task: it goes on, and is asked about.
+    Task(Box<tasks::Begun>),
     /// A JSON-RPC error of its own.
     Failure(UpstreamFailure),
 }
@@ -222,12 +242,12 @@ struct Unknown {
 
 impl Lifecycle {
     /// The whole path.
-    pub async fn call(&self, call: Call) -> Result<Response, ErrorDocument> {
-        let mut proposal = match self.intake(&call) {
+    pub async fn call(&self, call: &Call) -> Result<Response, ErrorDocument> {
+        let mut proposal = match self.intake(call) {
             Ok(proposal) => proposal,
             Err(Unknown { document, trail }) => return Err(on_record(document, trail).await),
         };
-        match self.governed(&call, &mut proposal).await {
+        match self.governed(call, &mut proposal).await {
             Ok(response) => Ok(response),
             Err(document) => {
                 let document = document.with("proposal_id", json!(proposal.id));
@@ -260,29 +280,43 @@ impl Lifecycle {
         self.is_in_touch(entry, proposal)?;
         let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
+        self.may_hold_credentials(entry, proposal)?;
+        let ceiling = self.below_ceilings(call, entry, proposal)?;
         self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
-        let remembers = self.remembers(call, entry, &decision);
+        let remembers = self.remembers(call, entry, &decision) && !ceiling.asks;
         if remembers && let Some(response) = self.answer_again(&request, entry, proposal).await? {
             return Ok(response);
         }
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         let asked = std::time::Instant::now();
-        let authorised = self.approve(call, &request, entry, &decision, &evidence, proposal).await?;
+        let authorised =
+            self.approve(call, &request, entry, (&decision, &ceiling), &evidence, proposal).await?;
         // SURF-91: what was true before somebody thought about it may not be any more.
         if asked.elapsed() > STILL_TRUE {
             self.pass_gates(call, request.args(), entry, proposal).await?;
         }
-        let _turn = self.take_turn(entry, proposal).await;
+        let _turn = self.take_turn(call, entry, proposal).await;
         call.session.remember(&request);
         let permit = self.issue(authorised, entry, call, proposal);
+        call.attendant.covered_by(permit.covering());
         if let Some(replaying) = self.replaying.as_ref().filter(|r| r.stands_for(entry.tool.replay())) {
             return self.replay(replaying, permit, (request, screened), entry, call, proposal).await;
         }
         let fingerprint = request.fingerprint();
+        let recorded = self.replaying.as_ref().and_then(|r| Some((r, r.recorded(entry, request.args())?)));
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;
-        let response = self.release(sealed, screened, channel.greeting().era, entry, proposal).await?;
+        // Only a client that takes tasks can be answered with one.
+        let continuation =
+            call.attendant.takes_tasks(&entry.server.declaration).then(|| sealed.continuation());
+        let era = channel.greeting().era;
+        let again = recorded.map(|(r, recorded)| r.compare(&recorded, &sealed, &mut proposal.trail));
+        let mut response = self.release(sealed, screened, continuation, era, entry, proposal).await?;
+        if let Some(again) = again {
+            again.tell(&mut response);
+        }
+        self.count_result(call, entry, &response);
         if remembers {
             self.remember(fingerprint, &response, entry);
         }
@@ -299,7 +333,8 @@ impl Lifecycle {
         let mut trail = Trail::open(&self.log, id, &lineage);
         let arguments_bytes = call.arguments.as_ref().map_or(0, |args| args.get().len());
         let (client, name) = (one_line(&call.client), one_line(call.target.name()));
-        let received = Received { arguments_bytes, client: &client, name: &name };
+        let traceparent = call.wants.trace.parent();
+        let received = Received { arguments_bytes, client: &client, name: &name, traceparent };
         let world = self.world.load();
         let Some(Found { entry, arguments }) = call.target.find(world.registry()) else {
             trail.note(EventName::ProposalReceived, received);
@@ -307,11 +342,19 @@ impl Lifecycle {
             let document = call.target.unknown().with("proposal_id", json!(id));
             return Err(Unknown { document, trail: Some(trail) });
         };
-        call.attendant.serve(&entry);
+        call.attendant.serve(&entry, call, id);
+        if let Item::Request(_) = entry.tool.id().item() {
+            trail.by(Actor::server(entry.tool.id().server().as_str()));
+        }
         trail.about(&entry.tool, entry.server.trust_in(entry.tool.id()).as_str());
         trail.note(EventName::ProposalReceived, received);
         let passing = Passing::Freely;
         Ok(Proposal { id, world, entry, arguments, trail, lineage, passing, log: self.log.id() })
+    }
+
+    /// The groups that policy knows an agent by (GOV-802).
+    pub(crate) fn groups_of(&self, principal: &Principal) -> Vec<String> {
+        self.keys.groups_of(principal, self.orders.load().team(principal), self.clock.now())
     }
 
     /// A replica that cannot reach the others does not know what they halted or took back (AUD-68).
@@ -378,6 +421,10 @@ impl Lifecycle {
             let document = ErrorDocument::fault(Fault::NotAccepted, entry.tool.id().short(), message);
             return Err(refuse(proposal, document));
         }
+        let orders = self.orders.load();
+        if let Some(order) = orders.tool(entry.tool.id().short()) {
+            ceilings::is_in_use(order, call, entry).map_err(|document| refuse(proposal, document))?;
+        }
         // GOV-502: the world that this call was found in may be older than the last look at the server.
         if entry.server.live.availability(entry.tool.id()) != Availability::Accepted {
             let message =
@@ -414,25 +461,50 @@ impl Lifecycle {
         entry: &'r ToolEntry,
         proposal: &mut Proposal,
     ) -> Result<Decision<'r>, ErrorDocument> {
-        let policy = proposal.world.registry().policy();
-        let circumstances = Circumstances {
-            authenticated: call.authenticated,
-            client: &call.client,
-            session_calls: call.session.steps(),
-            now: self.clock.now(),
-        };
-        let decision = policy.decide(request, &entry.facts, &circumstances);
-        proposal.trail.under(decision.policy());
+        let decision = self.evaluate(call, request, entry, proposal);
         proposal.trail.note(
             EventName::PolicyEvaluated,
             Evaluated { decision: decision.verdict().as_str(), reasons: decision.reasons() },
         );
         if decision.verdict() == Verdict::Denied {
-            let message = format!("policy denies this call: {}", decision.reasons().join(", "));
-            let document = ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message);
-            return Err(document.with("code", "policy").with("reasons", json!(decision.reasons())));
+            return Err(denied_by_policy(&decision, entry));
         }
         Ok(decision)
+    }
+
+    /// What policy says, before anybody is told.
+    fn evaluate<'r>(
+        &self,
+        call: &'r Call,
+        request: &'r CanonicalRequest,
+        entry: &'r ToolEntry,
+        proposal: &mut Proposal,
+    ) -> Decision<'r> {
+        let policy = proposal.world.registry().policy();
+        let circumstances = Circumstances {
+            authenticated: call.authenticated,
+            client: &call.client,
+            groups: &call.groups,
+            session_calls: call.session.steps(),
+            now: self.clock.now(),
+        };
+        let decision = policy.decide(request, &entry.facts, &circumstances);
+        proposal.trail.under(decision.policy());
+        decision
+    }
+
+    /// A process is given a credential in its environment only where policy allows it, now as when it was registered.
+    fn may_hold_credentials(&self, entry: &ToolEntry, proposal: &mut Proposal) -> Result<(), ErrorDocument> {
+        let allowed = proposal.world.registry().policy().settings().allows_env_credentials();
+        if allowed || entry.tool.deliveries().iter().all(|delivery| delivery.via != Via::Env) {
+            return Ok(());
+        }
+        let message =
+            "policy allows no credentials in the environment of a process (`allow_env_credentials`)";
+        let document = ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message);
+        let data = json!({"error": document.error.as_str(), "message": message, "step": 3});
+        proposal.trail.note(EventName::ProposalRefused, data);
+        Err(document.with("code", "env_credentials"))
     }
 
     /// Step 4. Everything the decision rests on, frozen.
@@ -450,13 +522,15 @@ impl Lifecycle {
 
     /// A child of the legacy era does not say which call a question of its belongs to. If it may ask at all, its
     /// calls take turns, so that there is only one it can be (PRO-21).
-    async fn take_turn(&self, entry: &ToolEntry, proposal: &Proposal) -> Option<OwnedMutexGuard<()>> {
+    async fn take_turn(&self, call: &Call, entry: &ToolEntry, proposal: &Proposal) -> Option<Turn> {
         let asks = !entry.server.declaration.server_requests().is_empty()
             && !matches!(entry.server.record.transport, Transport::Http { .. });
         if !asks {
             return None;
         }
-        Some(proposal.world.upstream(entry.tool.id().server())?.turn().await)
+        let server = entry.tool.id().server();
+        let turn = proposal.world.upstream(server)?.turn().await;
+        Some(self.turns.enter(turn, call.session.principal(), server, self.clock.now()))
     }
 
     /// Step 7. One permit, for exactly this request.
@@ -487,11 +561,11 @@ impl Lifecycle {
         entry: &ToolEntry,
         call: &Call,
         proposal: &mut Proposal,
-    ) -> Result<(ValidatedPermit, Arc<Live>), ErrorDocument> {
+    ) -> Result<(ValidatedPermit, Channel), ErrorDocument> {
         let path = entry.tool.id().short();
         self.is_isolated(entry, proposal)?;
         let ready = match proposal.world.upstream(entry.tool.id().server()) {
-            Some(upstream) => upstream.ready(&entry.server).await,
+            Some(upstream) => upstream.ready(&entry.server, &entry.tool, &call.session).await,
             None => Err(UpstreamError::Closed.into()),
         };
         let channel = ready.map_err(|error| self.not_usable(&error, &permit, entry, proposal))?;
@@ -531,11 +605,18 @@ impl Lifecycle {
     fn is_isolated(&self, entry: &ToolEntry, proposal: &mut Proposal) -> Result<(), ErrorDocument> {
         let record = &entry.server.record;
         let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
-        if record.isolation_class != Isolation::UnmanagedLocal || record.isolation_reason.is_some() || allowed
-        {
+        let waived = record.isolation_is_waived(self.clock.now());
+        if record.isolation_class != Isolation::UnmanagedLocal || waived || allowed {
             return Ok(());
         }
-        let message = "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason";
+        let message = match record.isolation_reason {
+            Some(_) => {
+                "the server runs unmanaged on this machine, and nobody has answered for that for 90 days; `portcullis mcp update` with --waive-isolation does so again"
+            }
+            None => {
+                "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason"
+            }
+        };
         proposal.trail.note(EventName::McpIsolationFailure, json!({"facility": "unmanaged_local"}));
         let document = ErrorDocument::fault(Fault::Isolation, entry.tool.id().short(), message);
         Err(document.with("facility", "unmanaged_local"))
@@ -561,10 +642,13 @@ impl Lifecycle {
             _ => EventName::McpServerUnavailable,
         };
         let reason = self.cleaned_line(&error.to_string());
-        proposal.trail.note(event, json!({"code": fault.as_str(), "reason": reason}));
-        proposal
-            .trail
-            .note(EventName::PermitInvalidated, json!({"permit_id": permit.id(), "reason": fault.as_str()}));
+        let server = entry.tool.id().server();
+        proposal.trail.note(event, json!({"code": fault.as_str(), "reason": reason, "server": server}));
+        // One that died with its server is on record already.
+        if !permit.is_revoked() {
+            let data = json!({"permit_id": permit.id(), "reason": fault.as_str()});
+            proposal.trail.note(EventName::PermitInvalidated, data);
+        }
         self.unusable(error, entry)
     }
 
@@ -630,6 +714,7 @@ impl Lifecycle {
         &self,
         sealed: SealedResponse,
         screened: Screened,
+        continuation: Option<Continuation>,
         upstream: portcullis_upstream::Era,
         entry: &ToolEntry,
         proposal: &mut Proposal,
@@ -640,15 +725,17 @@ impl Lifecycle {
                 // The effect happened; whether it is on record is unknown, and so is the outcome (AUD-3).
                 blocked(path, &reason).with("outcome", "unknown")
             })?;
-        self.answer(released, seq, screened, upstream, entry, proposal)
+        self.answer(released, seq, screened, continuation, upstream, entry, proposal)
     }
 
     /// What is on record, as record `seq`, is shown if it is what was declared.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one answer")]
     pub(crate) fn answer(
         &self,
         released: ReleasedResponse,
         seq: u64,
         screened: Screened,
+        continuation: Option<Continuation>,
         upstream: portcullis_upstream::Era,
         entry: &ToolEntry,
         proposal: &mut Proposal,
@@ -664,6 +751,18 @@ impl Lifecycle {
             mark,
             cache_hit: false,
         };
+        if let (ReleasedResponse::Result(raw), Some(continuation)) = (&released, continuation) {
+            let created = self.gauntlet.task_created(screened.spec(), raw);
+            match created {
+                Ok(None) => {}
+                Ok(Some(report)) => {
+                    return Ok(Self::begun(report, screened, continuation, upstream, mark, proposal));
+                }
+                Err(error) => {
+                    return Err(self.withheld(&error, entry, &mut proposal.trail).with("event", event));
+                }
+            }
+        }
         match released {
             ReleasedResponse::Result(raw) => match self.finish(screened, raw, &mut proposal.trail) {
                 Ok((result, report)) => {
@@ -677,7 +776,7 @@ impl Lifecycle {
                     };
                     Ok(respond(answered, mark, proposal))
                 }
-                Err(error) => Err(self.bad_output(&error, entry, proposal).with("event", event)),
+                Err(error) => Err(self.withheld(&error, entry, &mut proposal.trail).with("event", event)),
             },
             ReleasedResponse::RpcError(raw) => match self.upstream_failure(raw, path) {
                 Ok(failure) => Ok(respond(Answered::Failure(failure), mark, proposal)),
@@ -689,7 +788,8 @@ impl Lifecycle {
                     entry.tool.spec().max_response_bytes
                 );
                 let document = ErrorDocument::new(ErrorCode::ResultTooLarge, path, message);
-                Err(document.with("bytes", bytes).with("event", event))
+                // CTX-5: whatever the tool does, it did.
+                Err(document.with("executed", true).with("bytes", bytes).with("event", event))
             }
             ReleasedResponse::Escaped => {
                 // Before the control plane has heard of it: halting late is what must not happen.
@@ -699,6 +799,10 @@ impl Lifecycle {
                 let document = ErrorDocument::fault(Fault::ScopeViolation, path, message);
                 Err(document.with("executed", "unknown").with("event", event))
             }
+            // Only questions are passed on, and theirs are not answered here.
+            ReleasedResponse::PassedOn => {
+                Err(ErrorDocument::new(ErrorCode::UpstreamError, path, "no answer"))
+            }
             ReleasedResponse::Failed(failure) => {
                 Err(self.transmit_refusal(&failure, entry).with("event", event))
             }
@@ -706,13 +810,13 @@ impl Lifecycle {
     }
 
     /// A result that breaks its declared schema never reaches the model, and its server is halted (MP-FH-003).
-    fn bad_output(&self, error: &GauntletError, entry: &ToolEntry, proposal: &mut Proposal) -> ErrorDocument {
-        proposal.trail.note(EventName::ExecutionWithheld, json!({"violation": error.violation()}));
+    fn withheld(&self, error: &GauntletError, entry: &ToolEntry, trail: &mut Trail) -> ErrorDocument {
+        trail.note(EventName::ExecutionWithheld, json!({"violation": error.violation()}));
         if let Some(fault @ Fault::Mismatch) = error.fault() {
             let server = entry.tool.id().server().clone();
             entry.server.live.halt();
             let data = json!({"violation": error.violation()});
-            proposal.trail.note(EventName::McpDeclarationMismatch, data);
+            trail.note(EventName::McpDeclarationMismatch, data);
             let reason = format!("a result of {} broke its declared output schema", entry.tool.id().short());
             let tools = vec![entry.tool.id().item().to_string()];
             let _ = self.violations.send(Violation { server, fault, tools, reason });
@@ -749,6 +853,12 @@ pub(crate) fn blocked(path: &str, reason: &str) -> ErrorDocument {
 fn out_of_touch(path: &str) -> ErrorDocument {
     let message = "this gateway cannot reach the state it shares with others, so nothing is done; the operator finds the cause in its log";
     ErrorDocument::new(ErrorCode::ControlUnavailable, path, message)
+}
+
+fn denied_by_policy(decision: &Decision<'_>, entry: &ToolEntry) -> ErrorDocument {
+    let message = format!("policy denies this call: {}", decision.reasons().join(", "));
+    let document = ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message);
+    document.with("code", "policy").with("reasons", json!(decision.reasons()))
 }
 
 fn gauntlet_refusal(error: &GauntletError, entry: &ToolEntry) -> ErrorDocument {

@@ -31,6 +31,8 @@ pub(crate) struct List {
     member: &'static str,
     pages: Vec<Bytes>,
     digest: Sha256Digest,
+    /// Its items one by one, each with what a grant must reach for it; nothing where others decide what is listed.
+    governed: Vec<(String, Bytes)>,
 }
 
 /// The cursor is not one that we gave this principal for this list as it is now.
@@ -40,7 +42,7 @@ pub(crate) struct UnknownCursor;
 impl List {
     /// `tools/list`: what the surface made of the definitions.
     pub(crate) fn offered(tools: &[Offered]) -> Self {
-        Self::new("tools", tools.iter().map(|tool| tool.text().into_bytes()))
+        Self::new("tools", tools.iter().map(|tool| tool.text().as_bytes().to_vec()))
     }
 
     /// `tools/list` of a mode that does not list definitions.
@@ -51,33 +53,53 @@ impl List {
     /// `prompts/list`, likewise.
     pub(crate) fn prompts(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let prompts = registry.prompts().iter();
-        Self::new("prompts", prompts.map(|entry| named(entry, gauntlet, Era::Modern, "name")))
+        Self::governed(
+            "prompts",
+            prompts.map(|entry| owned(entry, named(entry, gauntlet, Era::Modern, "name"))),
+        )
     }
 
     /// `resources/templates/list`, likewise.
     pub(crate) fn templates(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let templates = registry.templates().iter();
-        Self::new(
+        Self::governed(
             "resourceTemplates",
-            templates.map(|entry| named(entry, gauntlet, Era::Modern, "uriTemplate")),
+            templates.map(|entry| owned(entry, named(entry, gauntlet, Era::Modern, "uriTemplate"))),
         )
     }
 
     /// `resources/list`: those declared by their URI, then those listed by the server that are of a declared form.
     pub(crate) fn resources(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let declared = registry.resources().iter();
-        let mut items: Vec<Vec<u8>> =
-            declared.map(|entry| named(entry, gauntlet, Era::Modern, "uri")).collect();
+        let mut items: Vec<(String, Bytes)> =
+            declared.map(|entry| owned(entry, named(entry, gauntlet, Era::Modern, "uri"))).collect();
         for server in registry.servers() {
             for listed in &server.declaration.live().resources {
                 let uri = registry.outward_uri(&server.record.server_identity, &listed.name);
                 let Some((entry, values)) = registry.resource(&uri) else { continue };
                 if !values.is_empty() {
-                    items.push(definition(entry, &listed.definition, ("uri", &uri), gauntlet, Era::Modern));
+                    let text = definition(entry, &listed.definition, ("uri", &uri), gauntlet, Era::Modern);
+                    items.push(owned(entry, text));
                 }
             }
         }
-        Self::new("resources", items.into_iter())
+        Self::governed("resources", items.into_iter())
+    }
+
+    fn governed(member: &'static str, items: impl Iterator<Item = (String, Bytes)>) -> Self {
+        let governed: Vec<(String, Bytes)> = items.collect();
+        let texts = governed.iter().map(|(_, text)| text.to_vec());
+        Self { governed: governed.clone(), ..Self::new(member, texts) }
+    }
+
+    /// The same without what these grants never reach (CAT-53); `None` if that is nothing.
+    pub(crate) fn within(&self, grants: &Grants) -> Option<Self> {
+        if *grants == Grants::Declared {
+            return None;
+        }
+        let reached = self.governed.iter().filter(|(item, _)| grants.reach(item)).cloned();
+        let reached = Self::governed(self.member, reached);
+        (reached.governed.len() < self.governed.len()).then_some(reached)
     }
 
     fn new(member: &'static str, items: impl Iterator<Item = Vec<u8>>) -> Self {
@@ -85,7 +107,28 @@ impl List {
         let pages: Vec<Bytes> = items.chunks(PAGE).map(|page| page.join(&b","[..]).into()).collect();
         let parts: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
         let digest = Sha256Digest::of_parts(&parts);
-        Self { member, pages, digest }
+        Self { member, pages, digest, governed: Vec::new() }
+    }
+
+    /// The same with these definitions after the others.
+    pub(crate) fn with(&self, definitions: &[String]) -> Self {
+        let mut pages: Vec<Vec<u8>> = self.pages.iter().map(|page| page.to_vec()).collect();
+        let last = match pages.last_mut() {
+            Some(last) => last,
+            None => {
+                pages.push(Vec::new());
+                &mut pages[0]
+            }
+        };
+        let more = definitions.join(",");
+        if !last.is_empty() {
+            last.push(b',');
+        }
+        last.extend_from_slice(more.as_bytes());
+        let parts: Vec<&[u8]> = pages.iter().map(|page| &page[..]).collect();
+        let digest = Sha256Digest::of_parts(&parts);
+        let pages = pages.into_iter().map(Bytes::from).collect();
+        Self { member: self.member, pages, digest, governed: Vec::new() }
     }
 
     /// Changes when what is listed does.
@@ -140,6 +183,11 @@ impl List {
     }
 }
 
+/// An item of a list, and what a grant must reach for it.
+fn owned(entry: &ToolEntry, text: Vec<u8>) -> (String, Bytes) {
+    (entry.tool.id().short().to_owned(), text.into())
+}
+
 /// A page as it is served: items that were rendered before, between their braces. Modern clients are told how long they may
 /// keep it.
 pub fn served(member: &str, page: &[u8], next: Option<&str>, meta: &str, ttl_ms: Option<u64>) -> Vec<u8> {
@@ -166,7 +214,7 @@ pub fn served(member: &str, page: &[u8], next: Option<&str>, meta: &str, ttl_ms:
 pub(crate) fn ttl_ms(world: &World, grants: &Grants) -> u64 {
     let settled = world.registry().servers().filter(|server| reaches(grants, server)).all(|server| {
         let upstream = world.upstream(&server.record.server_identity);
-        let phase = upstream.map(|upstream| upstream.connection().status().phase);
+        let phase = upstream.map(|upstream| upstream.status().phase);
         server.is_active() && !matches!(phase, Some(Phase::Connecting))
     });
     if settled { TTL_MS } else { 0 }
@@ -179,7 +227,7 @@ pub(crate) fn outcomes(world: &World, grants: &Grants) -> Map<String, Value> {
         .filter(|server| reaches(grants, server))
         .map(|server| {
             let name = &server.record.server_identity;
-            let phase = world.upstream(name).map(|upstream| upstream.connection().status().phase);
+            let phase = world.upstream(name).map(|upstream| upstream.status().phase);
             let outcome = if !server.is_active() {
                 let reason = server.record.halt.as_deref().unwrap_or("halted by an operator");
                 json!({"status": "halted", "reason": reason})

@@ -10,15 +10,16 @@ use portcullis_audit::EventName;
 use portcullis_core::error::{ErrorDocument, Fault};
 use portcullis_core::{ErrorCode, EventId};
 use portcullis_gauntlet::{Raw, RawResult, Screened};
-use portcullis_governance::boundary::{Denied, Now, ReleasedResponse};
+use portcullis_governance::boundary::{Denied, Now, ReleasedResponse, SealedResponse};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::permit::Permit;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::request::CanonicalRequest;
+use portcullis_governance::trail::Trail;
 use portcullis_upstream::Era;
 use serde_json::json;
 
-use crate::cassette::Cassette;
+use crate::cassette::{Cassette, Recorded};
 use crate::control::output_schema_sha256;
 use crate::lifecycle::{Call, Lifecycle, Proposal, Response, blocked};
 
@@ -36,6 +37,38 @@ impl Replaying {
     pub fn stands_for(&self, policy: Replay) -> bool {
         policy != Replay::Reexecute
     }
+
+    /// What a call that is made again was answered when it was recorded.
+    pub(crate) fn recorded(&self, entry: &ToolEntry, args: &str) -> Option<Recorded> {
+        (entry.tool.replay() == Replay::Reexecute)
+            .then(|| self.cassette.next(entry.tool.id().as_str(), args))
+            .flatten()
+    }
+
+    /// Puts the answer of a call that was made again beside the recorded one. Whether they are the same is on record
+    /// with the answer.
+    pub(crate) fn compare(&self, recorded: &Recorded, sealed: &SealedResponse, trail: &mut Trail) -> Again {
+        let same = sealed.is(recorded.sha256);
+        let data = json!({
+            "cassette": self.cassette.sha256(), "n": recorded.n, "permit_id": sealed.permit_id(), "reexecuted": true,
+            "response_sha256": recorded.sha256, "run_id": self.run_id, "same": same,
+        });
+        trail.note(EventName::ReplayHit, data);
+        Again { same }
+    }
+}
+
+/// What came of making a recorded call again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Again {
+    same: bool,
+}
+
+impl Again {
+    /// Says so in the mark of the call (AUD-70).
+    pub(crate) fn tell(self, response: &mut Response) {
+        response.mark["reexecuted"] = json!({"differs": !self.same});
+    }
 }
 
 impl Lifecycle {
@@ -51,15 +84,14 @@ impl Lifecycle {
     ) -> Result<Response, ErrorDocument> {
         let path = entry.tool.id().short();
         let now = Now { registry: &*self.world, session: &call.session, lineage: &proposal.lineage };
-        let permit_id = self.boundary.rehearse(permit, &request, now, &mut proposal.trail).map_err(
-            |denied| match denied {
-                Denied::Check(check) => {
-                    let message = format!("permit check failed: {}", check.as_str());
-                    ErrorDocument::fault(Fault::Permit, path, message).with("check", check.as_str())
-                }
-                Denied::Audit(error) => blocked(path, &error.reason),
-            },
-        )?;
+        let admitted = self.boundary.rehearse(permit, &request, now, &mut proposal.trail).await;
+        let permit_id = admitted.map_err(|denied| match denied {
+            Denied::Check(check) => {
+                let message = format!("permit check failed: {}", check.as_str());
+                ErrorDocument::fault(Fault::Permit, path, message).with("check", check.as_str())
+            }
+            Denied::Audit(error) => blocked(path, &error.reason),
+        })?;
         let policy = entry.tool.replay();
         let tool_id = entry.tool.id().as_str();
         let found = match policy {
@@ -105,7 +137,7 @@ impl Lifecycle {
             true => ReleasedResponse::RpcError(Raw::new(recorded.response)),
             false => ReleasedResponse::Result(RawResult::new(recorded.response)),
         };
-        let mut response = self.answer(released, receipt.seq, screened, era, entry, proposal)?;
+        let mut response = self.answer(released, receipt.seq, screened, None, era, entry, proposal)?;
         response.mark["replayed"] = json!(true);
         Ok(response)
     }

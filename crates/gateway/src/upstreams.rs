@@ -1,36 +1,55 @@
-//! A server's connection, held to its accepted declaration.
+//! A server's connections, held to its accepted declaration.
 //!
 //! A process that was restarted, or a session that was opened anew, may not be what was accepted. So a live
 //! connection carries no call before its surface has been looked at and found equal (GOV-501): a changed tool is
 //! caught before the model hears of it.
+//!
+//! A server that we start has as many processes as calls must be kept apart (SBX-12); a [`ConnectionKey`] says which of
+//! them a call goes to, and each has a [`Line`] of its own.
 
+mod key;
+mod line;
+
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use portcullis_core::Item;
 use portcullis_core::error::Fault;
+use portcullis_core::{Item, ServerIdentity};
+use portcullis_governance::accepted::AcceptedTool;
+use portcullis_governance::declaration::Via;
 use portcullis_governance::declaration::live::{self, Difference, LiveSurface, LiveTool};
-use portcullis_governance::record::Surface;
+use portcullis_governance::record::{ProcessModel, Surface};
 use portcullis_governance::registry::{Availability, ServerEntry};
-use portcullis_upstream::{Connection, Live, Snapshot, UpstreamError};
+use portcullis_governance::session::Session;
+use portcullis_upstream::{Connection, Live, Phase, Snapshot, Status, UpstreamError, UpstreamEvent};
 use serde_json::value::RawValue;
+use tokio::sync::broadcast;
 
-/// A connection and the last live state of it that was found to equal the declaration.
+pub(crate) use key::ConnectionKey;
+pub use line::Channel;
+pub(crate) use line::Line;
+
+/// How many sessions of clients may have a connection of their own to one server.
+const MOST_OF_SESSIONS: usize = 64;
+
+/// All connections to one server.
 #[derive(Debug)]
 pub struct Upstream {
-    connection: Connection,
-    verified: ArcSwapOption<Live>,
+    /// The one that everybody shares, where one does; where not, the one that looks.
+    common: Arc<Line>,
+    /// The others.
+    lines: Mutex<BTreeMap<ConnectionKey, Arc<Line>>>,
+    closed: AtomicBool,
     /// What it listed when it was last found to be something else, for who has to decide about it.
     drifted: ArcSwapOption<LiveSurface>,
     /// Whether its instructions are not those that were accepted (SURF-14).
     says_other_things: AtomicBool,
     /// Whether its surface is not what it was when somebody last asked.
     shifted: AtomicBool,
-    verifying: tokio::sync::Mutex<()>,
     turns: Arc<tokio::sync::Mutex<()>>,
-    /// Set once somebody keeps the server's subscriptions (see `following`).
-    pub(crate) keeper: OnceLock<()>,
 }
 
 /// Why a server cannot be used.
@@ -75,14 +94,13 @@ impl Upstream {
     /// Nothing is started yet.
     pub fn new(connection: Connection) -> Self {
         Self {
-            connection,
-            verified: ArcSwapOption::empty(),
+            common: Line::new(connection, None),
+            lines: Mutex::default(),
+            closed: AtomicBool::new(false),
             drifted: ArcSwapOption::empty(),
             says_other_things: AtomicBool::new(false),
             shifted: AtomicBool::new(false),
-            verifying: tokio::sync::Mutex::default(),
             turns: Arc::default(),
-            keeper: OnceLock::new(),
         }
     }
 
@@ -91,34 +109,204 @@ impl Upstream {
         self.turns.clone().lock_owned().await
     }
 
-    /// The connection itself, for its status and events.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
+    /// The server this leads to.
+    pub fn server(&self) -> &ServerIdentity {
+        self.common.connection.server()
     }
 
-    /// A live connection whose surface equals what was accepted for `entry`.
-    pub async fn ready(&self, entry: &ServerEntry) -> Result<Arc<Live>, NotUsable> {
-        let live = self.connection.ready().await?;
-        if self.is_verified(&live) {
+    /// What the server does unasked, whichever process of it does.
+    pub fn events(&self) -> broadcast::Receiver<UpstreamEvent> {
+        self.common.connection.events()
+    }
+
+    /// Where the connections are, all together.
+    pub fn status(&self) -> Status {
+        let mut all = self.every_line().into_iter().map(|line| line.connection.status());
+        let first = all.next().expect("there is a common line");
+        all.fold(first, |one, other| {
+            let in_flight = one.in_flight + other.in_flight;
+            let failures = one.failures.max(other.failures);
+            let nearer = if nearness(other.phase) > nearness(one.phase) { other } else { one };
+            Status { in_flight, failures, ..nearer }
+        })
+    }
+
+    /// Whether any process of it is being started.
+    pub fn is_connecting(&self) -> bool {
+        self.every_line().iter().any(|line| line.connection.status().phase == Phase::Connecting)
+    }
+
+    /// How many processes of it run for calls to come or under way.
+    pub fn processes(&self) -> usize {
+        self.every_line().iter().filter(|line| line.connection.status().pid.is_some()).count()
+    }
+
+    /// The processes of it that run.
+    pub fn pids(&self) -> Vec<u32> {
+        let lines = self.every_line();
+        let pids = lines.iter().filter_map(|line| line.connection.status().pid);
+        pids.filter_map(|pid| u32::try_from(pid).ok()).collect()
+    }
+
+    /// The end of what a process of it wrote to stderr, if one is up. Hostile text.
+    pub fn last_words(&self) -> Option<String> {
+        self.every_line().iter().find_map(|line| line.connection.last_words())
+    }
+
+    /// Ends all connections for good; when this returns no process is left.
+    pub async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        let closing: tokio::task::JoinSet<()> =
+            self.every_line().into_iter().map(|line| async move { line.close().await }).collect();
+        closing.join_all().await;
+    }
+
+    /// Ends processes that serve one set of scopes and were not called for this long (SBX-12).
+    pub(crate) async fn stop_idle(&self, entry: &ServerEntry, idle: Duration) {
+        self.end_left().await;
+        // A process that everybody shares may keep what it was told in its memory.
+        let process = entry.record.transport.process();
+        if process.is_none_or(|process| process.process_model == ProcessModel::Shared) {
+            return;
+        }
+        for line in self.every_line() {
+            line.stop_if_idle(idle).await;
+        }
+    }
+
+    /// A live connection for a call of this tool, whose surface equals what was accepted for `entry`.
+    pub async fn ready(
+        self: &Arc<Self>,
+        entry: &ServerEntry,
+        tool: &AcceptedTool,
+        session: &Arc<Session>,
+    ) -> Result<Channel, NotUsable> {
+        let line = self.line(entry, tool, session)?;
+        let hold = line.hold();
+        let cage = tool.cage().filter(|cage| cage.model == ProcessModel::PerCall);
+        // With a credential in its environment a process is started once that may be lent; this one is what it must be like.
+        let in_environment = || tool.deliveries().iter().any(|delivery| delivery.via == Via::Env);
+        if cage.is_none() || in_environment() {
+            let live = self.lasting(entry, &line).await?;
+            return Ok(Channel::new(live, hold, false));
+        }
+        let live = match line.take_spare() {
+            Some(spare) => spare,
+            None => self.single(entry, &line).await?,
+        };
+        let channel = Channel::new(live, hold, true);
+        self.prepare_spare(entry, &line);
+        Ok(channel)
+    }
+
+    /// The connection over which a thing of this kind is called or followed in this session.
+    pub(crate) fn line(
+        &self,
+        entry: &ServerEntry,
+        tool: &AcceptedTool,
+        session: &Arc<Session>,
+    ) -> Result<Arc<Line>, NotUsable> {
+        let key = ConnectionKey::of(tool, session, entry.declaration.session());
+        if key.is_common() {
+            return Ok(Arc::clone(&self.common));
+        }
+        let mut lines = self.lines();
+        // Seen under the lock: whoever closes looks at the lines after saying so.
+        if self.closed.load(Ordering::Acquire) {
+            return Err(UpstreamError::Closed.into());
+        }
+        if let Some(line) = lines.get(&key) {
+            return Ok(Arc::clone(line));
+        }
+        if key.is_of_session() {
+            make_room(&mut lines)?;
+        }
+        let connection = match tool.cage().filter(|_| key.has_cage()) {
+            Some(cage) => self.common.connection.in_cage(&cage.profile),
+            None => self.common.connection.another(),
+        };
+        let line = Line::new(connection, key.is_of_session().then(|| Arc::clone(session)));
+        lines.insert(key, Arc::clone(&line));
+        Ok(line)
+    }
+
+    /// Ends the connections of sessions that are over (PRO-39).
+    async fn end_left(&self) {
+        let left: Vec<Arc<Line>> = {
+            let mut lines = self.lines();
+            let left = lines.values().filter(|line| line.is_left()).cloned().collect();
+            lines.retain(|_, line| !line.is_left());
+            left
+        };
+        for line in left {
+            line.close().await;
+        }
+    }
+
+    /// The process behind a line that lasts, looked at.
+    pub(crate) async fn lasting(
+        &self,
+        entry: &ServerEntry,
+        line: &Arc<Line>,
+    ) -> Result<Arc<Live>, NotUsable> {
+        let _hold = line.hold();
+        let live = line.connection.ready().await?;
+        if line.is_verified(&live) {
             return Ok(live);
         }
-        let _one_at_a_time = self.verifying.lock().await;
-        if !self.is_verified(&live) {
+        let _one_at_a_time = line.verifying.lock().await;
+        if !line.is_verified(&live) {
             self.check(entry, surface(&live.snapshot().await?)?)?;
-            self.verified.store(Some(live.clone()));
+            line.verify(&live);
         }
         Ok(live)
     }
 
-    /// Looks again at a live connection, because the server says that it changed or because time has passed.
+    /// A process for one call, looked at.
+    async fn single(&self, entry: &ServerEntry, line: &Line) -> Result<Arc<Live>, NotUsable> {
+        let live = line.connection.single().await?;
+        let looked_at = match live.snapshot().await {
+            Ok(snapshot) => surface(&snapshot).and_then(|surface| self.check(entry, surface)),
+            Err(error) => Err(error.into()),
+        };
+        match looked_at {
+            Ok(()) => Ok(live),
+            Err(error) => {
+                live.close(Duration::ZERO).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Has a process ready for the next call. One that cannot be had is the next call's business.
+    fn prepare_spare(self: &Arc<Self>, entry: &ServerEntry, line: &Arc<Line>) {
+        if !line.lacks_spare() {
+            return;
+        }
+        let (upstream, entry, line) = (Arc::clone(self), entry.clone(), Arc::clone(line));
+        tokio::spawn(async move {
+            let Ok(live) = upstream.single(&entry, &line).await else { return };
+            let unneeded =
+                if upstream.closed.load(Ordering::Acquire) { Some(live) } else { line.keep_spare(live) };
+            if let Some(unneeded) = unneeded {
+                unneeded.close(Duration::ZERO).await;
+            }
+        });
+    }
+
+    /// Looks again at what is live, because the server says that it changed or because time has passed.
     /// A server that is not connected is looked at when it is, unless something of it waits to be what was accepted: then
     /// perhaps nothing is left whose call would connect to it.
     pub async fn recheck(&self, entry: &ServerEntry) -> Result<(), NotUsable> {
         let waits = entry.record.surface == Surface::Dynamic && self.drifted.load().is_some();
-        let Some(live) = self.verified.load_full().filter(|live| live.is_alive()) else {
-            return if waits && entry.is_active() { self.ready(entry).await.map(drop) } else { Ok(()) };
-        };
-        self.check(entry, surface(&live.snapshot().await?)?)
+        let live: Vec<Arc<Live>> = self.every_line().iter().filter_map(|line| line.verified()).collect();
+        if live.is_empty() && waits && entry.is_active() {
+            return self.lasting(entry, &self.common).await.map(drop);
+        }
+        for live in live {
+            self.check(entry, surface(&live.snapshot().await?)?)?;
+        }
+        Ok(())
     }
 
     /// What the server listed when it was last found to be something else than accepted.
@@ -169,8 +357,43 @@ impl Upstream {
         checked
     }
 
-    fn is_verified(&self, live: &Arc<Live>) -> bool {
-        self.verified.load().as_ref().is_some_and(|verified| Arc::ptr_eq(verified, live))
+    fn every_line(&self) -> Vec<Arc<Line>> {
+        std::iter::once(&self.common).chain(self.lines().values()).cloned().collect()
+    }
+
+    fn lines(&self) -> MutexGuard<'_, BTreeMap<ConnectionKey, Arc<Line>>> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// There are only so many connections for single sessions of clients: the one that nobody has used for longest makes room,
+/// and where all are in use nobody gets another.
+fn make_room(lines: &mut BTreeMap<ConnectionKey, Arc<Line>>) -> Result<(), NotUsable> {
+    let of_sessions = || lines.iter().filter(|(key, _)| key.is_of_session());
+    if of_sessions().count() < MOST_OF_SESSIONS {
+        return Ok(());
+    }
+    let resting = of_sessions().filter_map(|(key, line)| Some((line.rested()?, key.clone())));
+    let Some((_, key)) = resting.max_by_key(|(rested, _)| *rested) else {
+        let reason =
+            format!("it has {MOST_OF_SESSIONS} clients at once already, each with a session of its own");
+        return Err(UpstreamError::Unavailable { reason }.into());
+    };
+    if let Some(line) = lines.remove(&key) {
+        tokio::spawn(async move { line.close().await });
+    }
+    Ok(())
+}
+
+/// Of several connections the one that says most about the server comes first.
+fn nearness(phase: Phase) -> u8 {
+    match phase {
+        Phase::Ready => 5,
+        Phase::Connecting => 4,
+        Phase::BreakerOpen => 3,
+        Phase::Failing => 2,
+        Phase::Closed => 1,
+        Phase::Idle => 0,
     }
 }
 

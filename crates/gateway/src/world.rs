@@ -88,9 +88,9 @@ impl World {
         })
     }
 
-    /// Names of tools that somebody with these grants is not shown (CAT-53).
-    pub(crate) fn hidden(&self, grants: &Grants) -> Hidden {
-        self.shelf.hidden(&self.registry, grants)
+    /// Names of tools that somebody with these grants, shown these namespaces, is not shown (CAT-53).
+    pub(crate) fn hidden(&self, grants: &Grants, namespaces: &[String]) -> Hidden {
+        self.shelf.hidden(&self.registry, grants, namespaces)
     }
 
     /// Every definition as accepted and cleaned, before it is made to fit.
@@ -146,7 +146,7 @@ impl World {
         std::thread::spawn(move || {
             if mode == crate::exposure::Mode::Passthrough {
                 let profile = self.surface_options().profile("");
-                let hidden = self.hidden(&Grants::Declared);
+                let hidden = self.hidden(&Grants::Declared, &[]);
                 for era in [Era::Legacy, Era::Modern] {
                     self.published(era, profile, &hidden, &Pruned::new());
                 }

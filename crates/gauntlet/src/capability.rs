@@ -80,6 +80,16 @@ impl Grants {
     }
 }
 
+/// Whether grants cover `wanted`, which holds no templates: the one by name that is the same, or one that reaches it.
+/// What declarations offer does not: it is for what operators want besides.
+pub fn covers_by_name(mode: CapMode, grants: &[String], wanted: &str) -> bool {
+    let Ok((name, scope)) = split(wanted) else { return false };
+    grants.iter().any(|held| {
+        held == wanted
+            || Capabilities::parse(mode, [held.as_str()]).is_ok_and(|grants| grants.cover(name, scope))
+    })
+}
+
 impl Capabilities {
     /// Reads grants. One that cannot be understood refuses them all.
     ///

@@ -1,7 +1,8 @@
 //! How the gauntlet is set up, and making single texts and values safe to show.
 
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::Value;
 
@@ -18,6 +19,17 @@ pub enum TextJson {
     Leaf,
     /// It is a string like any other.
     String,
+}
+
+impl TextJson {
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "leaf" => Some(Self::Leaf),
+            "string" => Some(Self::String),
+            _ => None,
+        }
+    }
 }
 
 /// The settings of `[gauntlet]`.
@@ -44,12 +56,17 @@ pub struct ToolOverride {
     pub escape: Escape,
 }
 
-/// The checks, set up. Shared by all calls; nothing in it changes.
+/// How one tool is treated, where an operator ordered it: how its texts are written, and what a text that is JSON is.
+pub type Treatment = (Option<Escape>, Option<TextJson>);
+
+/// The checks, set up. Shared by all calls; nothing in it changes but what operators order about single tools.
 #[derive(Debug, Default)]
 pub struct Gauntlet {
     pub(crate) sanitiser: Sanitiser,
     pub(crate) text_json: TextJson,
     tools: Vec<ToolOverride>,
+    /// By `<server>/<tool>`; these go before everything configured.
+    treated: RwLock<Arc<HashMap<String, Treatment>>>,
     redact: Option<Arc<dyn Redact>>,
 }
 
@@ -61,6 +78,7 @@ impl Gauntlet {
             sanitiser,
             text_json: config.text_json,
             tools: config.tools.clone(),
+            treated: RwLock::default(),
             redact: config.redact.clone(),
         })
     }
@@ -75,8 +93,38 @@ impl Gauntlet {
         self.redact.as_ref()?.json(json, &["requestState"])
     }
 
+    /// Arguments without secrets, for where they are written down for people; `None` if there were none.
+    pub fn redacted_arguments(&self, json: &str) -> Option<String> {
+        self.redact.as_ref()?.json(json, &[]).map(|(text, _)| text)
+    }
+
+    /// Treats these tools so from now on, and no others. False if that is how it was.
+    pub fn treat(&self, tools: impl IntoIterator<Item = (String, Treatment)>) -> bool {
+        let tools = Arc::new(tools.into_iter().collect::<HashMap<_, _>>());
+        let mut treated = self.treated.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = **treated != *tools;
+        *treated = tools;
+        changed
+    }
+
+    fn treatment(&self, spec: &ToolSpec) -> Treatment {
+        let treated = self.treated.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if treated.is_empty() {
+            return (None, None);
+        }
+        treated.get(spec.tool.short()).copied().unwrap_or_default()
+    }
+
+    /// What a text block of a tool that is JSON is.
+    pub(crate) fn text_json_for(&self, spec: &ToolSpec) -> TextJson {
+        self.treatment(spec).1.unwrap_or(self.text_json)
+    }
+
     /// How the texts of a tool are written.
     pub fn escape_for(&self, spec: &ToolSpec) -> Escape {
+        if let Some(escape) = self.treatment(spec).0 {
+            return escape;
+        }
         let matching = self.tools.iter().find(|entry| entry.tools.matches(spec.tool.short()));
         matching.map_or(Escape::Html, |entry| entry.escape)
     }

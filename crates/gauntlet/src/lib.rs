@@ -24,6 +24,7 @@
 //! | [`glob`] | patterns for scopes and tools |
 //! | `tape` | a JSON text, read once |
 //! | `payload` | what a tool's result is, told from its members |
+//! | [`task`] | a result that says "later", and what its server reports of it |
 //! | [`gauntlet`] | how everything is set up; text, labels and values made safe to show |
 //! | [`sanitise`] | control characters out, markup escaped, markers removed in every reading |
 //! | [`error`] | every refusal, its stable word and its code |
@@ -35,7 +36,7 @@
 //! - What a server wrote is [`Raw`] and what may be shown is [`Clean`]; only the sanitiser makes the second from
 //!   the first, once (GNT-Z14).
 //! - [`Args`] come only from the strict parser, [`Screened`] only from [`screen`], [`SafeResult`] only from
-//!   [`Gauntlet::finish`]; the bytes inside a [`RawResult`] have no other reader.
+//!   [`Gauntlet::finish`] and, for questions, from the report of a task; the bytes inside a [`RawResult`] have no other reader.
 //!
 //! # Not here
 //! Whether policy wants the call, and what it does to the world.
@@ -60,15 +61,16 @@ pub mod schema;
 pub mod spec;
 mod survey;
 mod tape;
+pub mod task;
 pub mod upstream_words;
 mod validator;
 pub mod violations;
 
 pub use args::Args;
 pub use blocks::BlockMark;
-pub use capability::{CapMode, Capabilities, Grants, Requirement};
+pub use capability::{CapMode, Capabilities, Grants, Requirement, covers_by_name};
 pub use error::GauntletError;
-pub use gauntlet::{Gauntlet, GauntletConfig, TextJson, ToolOverride};
+pub use gauntlet::{Gauntlet, GauntletConfig, TextJson, ToolOverride, Treatment};
 pub use glob::Glob;
 pub use kind::ResultKind;
 pub use redact::Redact;
@@ -77,5 +79,6 @@ pub use sanitise::clean::{Clean, Raw};
 pub use sanitise::{Escape, Report};
 pub use schema::{CompiledSchema, SchemaRole};
 pub use spec::{Screened, ToolSpec, recheck, screen};
+pub use task::{TaskHandle, TaskPayload, TaskReport, TaskStatus};
 pub use upstream_words::UpstreamWords;
 pub use violations::{SchemaViolations, Violation};

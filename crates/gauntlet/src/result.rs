@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::blocks::{self, BlockMark, MAX_BLOCKS, clean_member};
+use crate::gauntlet::TextJson;
 use crate::leaves::{Cleaner, Edits, Fault, MAX_DEPTH, MAX_KEY_BYTES, MAX_NODES};
 use crate::payload::{self, Shape};
 use crate::sanitise::{Escape, Report};
@@ -17,7 +18,7 @@ use bytes::Bytes;
 /// # let raw = portcullis_gauntlet::RawResult::new(bytes::Bytes::new());
 /// serde_json::to_string(&raw);
 /// ```
-pub struct RawResult(Bytes);
+pub struct RawResult(pub(crate) Bytes);
 
 impl RawResult {
     /// Takes a server's text into custody.
@@ -175,7 +176,7 @@ impl Gauntlet {
     }
 
     /// Step 5.
-    fn clean(
+    pub(crate) fn clean(
         &self,
         spec: &ToolSpec,
         text: &Bytes,
@@ -206,7 +207,7 @@ impl Gauntlet {
         let limit = spec.max_response_bytes.saturating_mul(2);
         let mut edits = Edits::new(tape.source(), limit);
         let marks = self
-            .clean_members(&mut cleaner, &mut edits, tape.root(), spec.result)
+            .clean_members(&mut cleaner, &mut edits, tape.root(), (spec.result, self.text_json_for(spec)))
             .map_err(|fault| refused(spec, fault, limit))?;
         let mut report = cleaner.report;
         let json = match edits.finish() {
@@ -240,7 +241,7 @@ impl Gauntlet {
         cleaner: &mut Cleaner<'_>,
         edits: &mut Edits<'_>,
         result: View<'_, '_>,
-        kind: ResultKind,
+        (kind, text_json): (ResultKind, TextJson),
     ) -> Result<Vec<(usize, BlockMark)>, Fault> {
         if result.kind() != Kind::Object {
             return Err(Fault::Shape("the result is not an object"));
@@ -250,13 +251,13 @@ impl Gauntlet {
             match name.text().as_ref() {
                 "content" if kind == ResultKind::Tool => {
                     let blocks = blocks::list(value, "content is not an array")?;
-                    marks = blocks::clean(cleaner, edits, &blocks, self.text_json)?;
+                    marks = blocks::clean(cleaner, edits, &blocks, text_json)?;
                 }
                 // PRO-68: a server's state is shown to nobody and goes back to it byte for byte.
                 "isError" | "resultType" | "requestState" => {}
                 "contents" if kind == ResultKind::Resource => blocks::clean_contents(cleaner, edits, value)?,
                 "messages" if kind == ResultKind::Prompt => {
-                    blocks::clean_messages(cleaner, edits, value, self.text_json)?;
+                    blocks::clean_messages(cleaner, edits, value, text_json)?;
                 }
                 _ => clean_member(cleaner, edits, name, value)?,
             }
@@ -266,13 +267,17 @@ impl Gauntlet {
 }
 
 /// Reads a result, within the caps for results.
-fn read<'s>(spec: &ToolSpec, text: &'s Bytes) -> Result<Tape<'s>, GauntletError> {
+pub(crate) fn read<'s>(spec: &ToolSpec, text: &'s Bytes) -> Result<Tape<'s>, GauntletError> {
     let source = std::str::from_utf8(text).map_err(|_| misshapen(spec, "not UTF-8"))?;
     Tape::read_result(source).map_err(|fault| refused(spec, fault, spec.max_response_bytes))
 }
 
 /// Whether nothing in a result could be read in two ways, but for what is in `exempt`.
-fn sound(spec: &ToolSpec, tape: &Tape<'_>, exempt: Option<View<'_, '_>>) -> Result<(), GauntletError> {
+pub(crate) fn sound(
+    spec: &ToolSpec,
+    tape: &Tape<'_>,
+    exempt: Option<View<'_, '_>>,
+) -> Result<(), GauntletError> {
     tape.flaw(exempt).map_or(Ok(()), |reason| Err(misshapen(spec, reason)))
 }
 
@@ -325,6 +330,6 @@ fn refused(spec: &ToolSpec, fault: Fault, longest: usize) -> GauntletError {
     }
 }
 
-fn misshapen(spec: &ToolSpec, reason: &'static str) -> GauntletError {
+pub(crate) fn misshapen(spec: &ToolSpec, reason: &'static str) -> GauntletError {
     GauntletError::Shape { tool: spec.tool.clone(), reason }
 }

@@ -9,7 +9,9 @@
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -23,9 +25,9 @@ use portcullis_governance::declaration::live::{LiveSurface, LiveTool};
 use portcullis_governance::declaration::rules::Expectations;
 use portcullis_governance::declaration::{Declaration, Source};
 use portcullis_governance::permit::{DEFAULT_TTL, Mint, Permit};
-use portcullis_governance::policy::{Bundle, Circumstances, Decision, Policy, Preset, Verdict};
+use portcullis_governance::policy::{Bundle, Circumstances, Decision, Policy, PolicyFile, Preset, Verdict};
 use portcullis_governance::record::{
-    Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
+    Isolation, Mode, Process, ProcessModel, RegistrationRecord, ServerState, Surface, Transport,
 };
 use portcullis_governance::registry::{
     ActiveRegistry, Registry, ServerEntry, ServerLive, ToolEntry, ToolTrust, Trust,
@@ -36,16 +38,30 @@ use portcullis_governance::trail::Trail;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
+/// A policy that looks at arguments and at who asks.
+const OWN: &str = r#"@id("own/secrets")
+forbid (principal, action, resource)
+when { context.call.hasTag("/path") && context.call.getTag("/path") like "*.secret" };
+@id("own/guests")
+forbid (principal in Portcullis::Group::"guests", action, resource) when { resource.name == "read_1" };"#;
+
 /// Tools of one server.
 const PER_SERVER: usize = 100;
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    // With a policy of an operator's own Cedar is asked about every call; without, its answers about a tool are kept.
+    let own = PolicyFile { name: "own.cedar".into(), text: OWN.into() };
+    let own = Bundle { files: vec![own], ..Bundle::preset(Preset::Observe) };
     for tools in [10, 100, 1_000, 10_000] {
-        let gate = Gate::with(tools);
+        let gate = Gate::with(tools, &Bundle::preset(Preset::Observe));
         for (part, seconds) in gate.parts(&runtime) {
             println!("{tools}\t{part}\t{seconds:.12}");
         }
+        let gate = Gate::with(tools, &own);
+        let (policy, together) = gate.policy_and_all();
+        println!("{tools}\tpolicy, with a bundle of one's own\t{policy:.12}");
+        println!("{tools}\ttogether, with a bundle of one's own\t{together:.12}");
     }
 }
 
@@ -85,14 +101,13 @@ impl ReadyChannel for Wire {
 }
 
 impl Gate {
-    fn with(tools: usize) -> Self {
+    fn with(tools: usize, bundle: &Bundle) -> Self {
         let home = tempfile::tempdir().expect("a folder");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let log =
             AuditLog::open(Options::new(home.path().join("audit"), home.path().join("kek"))).expect("a log");
         let mint = Mint::new(log.id(), clock.clone(), DEFAULT_TTL);
-        let bundle = Bundle::preset(Preset::Observe);
-        let policy = Arc::new(Policy::compile(&bundle, Mode::Local, 1).expect("a policy"));
+        let policy = Arc::new(Policy::compile(bundle, Mode::Local, 1).expect("a policy"));
         let servers = (0..tools.div_ceil(PER_SERVER)).map(|n| server(n, tools.min(PER_SERVER), clock.now()));
         Self {
             boundary: Boundary::new(&mint, clock.clone()),
@@ -119,7 +134,13 @@ impl Gate {
     }
 
     fn circumstances(&self) -> Circumstances<'_> {
-        Circumstances { authenticated: true, client: "bench", session_calls: 1, now: self.clock.now() }
+        Circumstances {
+            authenticated: true,
+            client: "bench",
+            groups: &[],
+            session_calls: 1,
+            now: self.clock.now(),
+        }
     }
 
     fn trail(&self, request: &CanonicalRequest) -> Trail {
@@ -138,6 +159,23 @@ impl Gate {
         self.mint.issue(authorised, &entry.server, &self.session)
     }
 
+    /// Policy alone, and all of it.
+    fn policy_and_all(&self) -> (f64, f64) {
+        let entry = self.entry();
+        let request = self.request(&entry);
+        assert_eq!(self.decide(&entry, &request).verdict(), Verdict::Unattended, "nobody needs to be asked");
+        let lineage = request.lineage().clone();
+        let now = Now { registry: &self.active, session: &self.session, lineage: &lineage };
+        let policy = measure(|| drop(black_box(self.decide(&entry, &request).unattended())));
+        let all = measure(|| {
+            let mut trail = self.trail(&request);
+            let redeemed = self.boundary.rehearse(self.issue(&entry, &request), &request, now, &mut trail);
+            let _ = black_box(at_once(redeemed).expect("a good permit"));
+        });
+        let trails = measure(|| drop(black_box(self.trail(&request))));
+        (policy, all - trails)
+    }
+
     fn parts(&self, runtime: &tokio::runtime::Runtime) -> Vec<(&'static str, f64)> {
         let entry = self.entry();
         let request = self.request(&entry);
@@ -150,7 +188,7 @@ impl Gate {
         let redeemed = measure(|| {
             let mut trail = self.trail(&request);
             let redeemed = self.boundary.rehearse(self.issue(&entry, &request), &request, now, &mut trail);
-            let _ = black_box(redeemed.expect("a good permit"));
+            let _ = black_box(at_once(redeemed).expect("a good permit"));
         });
         let trails = measure(|| drop(black_box(self.trail(&request))));
         let durable = measure_for(Duration::from_millis(800), || {
@@ -173,6 +211,14 @@ impl Gate {
 }
 
 /// The mean CPU time of one call.
+/// What needs to wait for nothing, which a good permit does not.
+fn at_once<T>(work: impl Future<Output = T>) -> T {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => done,
+        Poll::Pending => panic!("it waits for something"),
+    }
+}
+
 fn measure(work: impl FnMut()) -> f64 {
     measure_for(Duration::from_millis(400), work)
 }
@@ -232,31 +278,36 @@ fn server(n: usize, tools: usize, now: portcullis_core::Timestamp) -> ServerEntr
         tools: declaration.body.tools.iter().enumerate().map(live).collect(),
         ..LiveSurface::default()
     };
+    let process = Process {
+        command: "/opt/server".into(),
+        args: Vec::new(),
+        cwd: "/".into(),
+        env: std::collections::BTreeMap::new(),
+        limits: portcullis_sandbox::Limits::default(),
+        process_model: ProcessModel::PerProfile,
+        lasting_with_credentials: false,
+        profile: confinement::undeclared("/opt/server".as_ref(), &[]),
+        profile_sha256: Sha256Digest::ZERO,
+    };
     let expect = Expectations {
         identity: &identity,
         version: &version,
         surface: Surface::Static,
         pins: &[],
         home: Path::new("/var/lib/portcullis"),
-        is_remote: false,
+        protected: &[],
+        process: Some(&process),
     };
     let epoch = RegistrationEpoch::new(now);
     let accepted =
         AcceptedDeclaration::accept(&declaration, "bench", live, &Acceptance { expect, epoch, counter: 1 });
     let accepted = Arc::new(accepted.unwrap_or_else(|rejections| panic!("{}", rejections[0])));
-    let process = Process {
-        command: "/opt/server".into(),
-        args: Vec::new(),
-        cwd: "/".into(),
-        env: std::collections::BTreeMap::new(),
-        profile: confinement::undeclared("/opt/server".as_ref(), &[]),
-        profile_sha256: Sha256Digest::ZERO,
-    };
     let record = RegistrationRecord {
         server_identity: identity.clone(),
         boundary_kind: "mcp".into(),
         record_version: 1,
         registration_epoch: epoch,
+        first_epoch: None,
         transport: Transport::Stdio { process },
         server_version: version.clone(),
         surface: Surface::Static,

@@ -17,12 +17,15 @@ use serde_json::{Value, json};
 use crate::binding::Binding;
 use crate::broker::Delivery;
 use crate::capability;
+use crate::confinement::{self, Cage};
 use crate::declaration::live::{self, Changed, Difference, LiveSurface, LiveTool};
 use crate::declaration::rules::{self, Expectations};
 use crate::declaration::{
-    AcceptedRequest, Declaration, Idempotency, Rejection, Replay, ScopeKind, SideEffect, ToolClause,
+    AcceptedRequest, Declaration, Idempotency, Rejection, Replay, ScopeKind, Sharing, SideEffect, ToolClause,
 };
+use crate::endpoint::Pin;
 use crate::mirrored::{self, Mirrored};
+use crate::record::{Process, ProcessModel};
 use crate::subject::Subject;
 
 /// A declaration that passed every rule of GOV-403 against a live server.
@@ -35,10 +38,14 @@ pub struct AcceptedDeclaration {
     resources: Vec<Arc<AcceptedTool>>,
     prompts: Vec<Arc<AcceptedTool>>,
     completions: Vec<Arc<AcceptedTool>>,
+    /// The questions it may put to clients, as things to decide about.
+    requests: Vec<Arc<AcceptedTool>>,
     /// The resources that clients may subscribe to.
     followable: Vec<ToolName>,
     server_requests: Vec<AcceptedRequest>,
     client_capabilities: Value,
+    tasks: bool,
+    session: Sharing,
     /// How often a dynamic surface is looked at.
     refresh: Option<Duration>,
 }
@@ -62,6 +69,7 @@ pub struct AcceptedTool {
     mirrored: Vec<Mirrored>,
     reach: Option<Arc<Reach>>,
     deliveries: Arc<[Delivery]>,
+    cage: Option<Arc<Cage>>,
 }
 
 /// What a call may reach beyond the server's own process (SBX-47).
@@ -92,9 +100,12 @@ fn deliveries(declaration: &Declaration, clause: &ToolClause) -> Arc<[Delivery]>
 }
 
 /// Whether the kernel holds the tool to its scopes (GOV-1405): its process is one of ours, and has exactly what the tool
-/// declares. All tools share one process, so that is so for a tool that has every scope.
-fn confined(declaration: &Declaration, clause: &ToolClause, is_remote: bool) -> bool {
-    !is_remote && declaration.body.scopes.keys().all(|name| clause.scopes.contains(name))
+/// declares. Where all tools share one process, that is so for a tool that has every scope.
+fn confined(declaration: &Declaration, clause: &ToolClause, cage: Option<&Cage>) -> bool {
+    cage.is_some_and(|cage| {
+        cage.model != ProcessModel::Shared
+            || declaration.body.scopes.keys().all(|name| clause.scopes.contains(name))
+    })
 }
 
 /// Which registration a declaration is accepted for.
@@ -131,8 +142,8 @@ impl AcceptedDeclaration {
         Self::build(declaration, live, acceptance).map_err(|message| reject(6, "/tools", message))
     }
 
-    /// Rebuilds an accepted declaration from its recorded evidence, after a restart. `is_remote` says that the server is no
-    /// process of ours.
+    /// Rebuilds an accepted declaration from its recorded evidence, after a restart. `process` is what is started, if it is
+    /// a process of ours, with what it was pinned to.
     pub fn restore(
         document: &[u8],
         live: LiveSurface,
@@ -140,7 +151,7 @@ impl AcceptedDeclaration {
         identity: &ServerIdentity,
         server_version: &ServerVersion,
         epoch: RegistrationEpoch,
-        is_remote: bool,
+        process: Option<(&Process, &[Pin])>,
     ) -> Result<Self, String> {
         if Sha256Digest::of(document) != version.sha256 {
             return Err("the recorded declaration does not have the recorded digest".into());
@@ -152,9 +163,10 @@ impl AcceptedDeclaration {
             identity,
             version: server_version,
             surface: declaration.body.server.surface,
-            pins: &[],
+            pins: process.map_or(&[], |(_, pins)| pins),
             home: std::path::Path::new("/nonexistent"),
-            is_remote,
+            protected: &[],
+            process: process.map(|(process, _)| process),
         };
         Self::build(&declaration, live, &Acceptance { expect, epoch, counter: version.counter })
     }
@@ -237,6 +249,14 @@ impl AcceptedDeclaration {
             .map(|resource| resource.name.clone())
             .collect();
         let server_requests = declaration.body.accepted_requests();
+        let requests = (server_requests.iter())
+            .map(|request| {
+                let clause = request.as_tool()?;
+                let what = (Item::Request(clause.name.clone()), Subject::Request(request.kind));
+                let definition = RawValue::from_string("{}".into()).expect("an empty object");
+                AcceptedTool::build(declaration, &clause, what, &live, &definition, version, acceptance)
+            })
+            .collect::<Result<_, String>>()?;
         let client_capabilities = declaration.body.client_capabilities();
         Ok(Self {
             version,
@@ -246,9 +266,12 @@ impl AcceptedDeclaration {
             resources,
             prompts,
             completions,
+            requests,
             followable,
             server_requests,
             client_capabilities,
+            tasks: declaration.body.tasks,
+            session: declaration.body.server.session,
             refresh: declaration.body.server.refresh.as_ref().map(|refresh| refresh.max_age.0),
         })
     }
@@ -256,6 +279,11 @@ impl AcceptedDeclaration {
     /// How often the server is looked at again, if its surface may change (GOV-502).
     pub fn refresh(&self) -> Option<Duration> {
         self.refresh
+    }
+
+    /// Whether clients share its sessions (PRO-39).
+    pub fn session(&self) -> Sharing {
+        self.session
     }
 
     /// `<counter>:<sha256>`.
@@ -322,12 +350,22 @@ impl AcceptedDeclaration {
         &self.client_capabilities
     }
 
+    /// Whether calls may be answered with tasks.
+    pub fn allows_tasks(&self) -> bool {
+        self.tasks
+    }
+
     /// The prompts and templates whose arguments the server completes.
     pub fn completions(&self) -> &[Arc<AcceptedTool>] {
         &self.completions
     }
 
-    /// Everything that takes a tool's path: tools, resources, prompts, completions.
+    /// The questions it may put to clients: each is decided about like a call (GOV-408).
+    pub fn requests(&self) -> &[Arc<AcceptedTool>] {
+        &self.requests
+    }
+
+    /// Everything that can be asked of the server: tools, resources, prompts, completions.
     pub fn everything(&self) -> impl Iterator<Item = &Arc<AcceptedTool>> {
         self.tools.iter().chain(&self.resources).chain(&self.prompts).chain(&self.completions)
     }
@@ -370,6 +408,13 @@ impl AcceptedTool {
             })
             .collect::<Option<_>>()
             .ok_or("a binding does not fit its scope")?;
+        // A question goes to the client: no process of ours serves it.
+        let cage = (acceptance.expect.process)
+            .filter(|_| !matches!(subject, Subject::Request(_)))
+            .map(|process| confinement::of_tool(declaration, clause, process, acceptance.expect.pins))
+            .transpose()
+            .map_err(|error| error.to_string())?
+            .map(Arc::new);
         let mut side_effects = clause.side_effects.clone();
         side_effects.sort_unstable_by_key(|class| class.as_str());
         let mut scopes = clause.scopes.clone();
@@ -382,7 +427,8 @@ impl AcceptedTool {
             scopes,
             credentials: clause.credentials.clone(),
             bindings,
-            bound: !clause.unbound || confined(declaration, clause, acceptance.expect.is_remote),
+            bound: !clause.unbound || confined(declaration, clause, cage.as_deref()),
+            cage,
             idempotency: clause.idempotency,
             timeout: clause.limits.timeout.0,
             replay: clause.replay,
@@ -397,6 +443,11 @@ impl AcceptedTool {
     /// What a call of it may reach over the network; nothing for most.
     pub fn reach(&self) -> Option<&Arc<Reach>> {
         self.reach.as_ref()
+    }
+
+    /// What confines the process that serves it, if that is one of ours.
+    pub fn cage(&self) -> Option<&Arc<Cage>> {
+        self.cage.as_ref()
     }
 
     /// The credentials that a call of it is given, and how (SBX-52).
@@ -464,9 +515,10 @@ impl AcceptedTool {
         self.timeout
     }
 
-    /// What replay does with it (AUD-70).
+    /// What replay does with it (AUD-70). Only what reads is done again, whatever an old declaration says.
     pub fn replay(&self) -> Replay {
-        self.replay
+        let reads = self.side_effects.iter().all(|class| *class == SideEffect::Read);
+        if self.replay == Replay::Reexecute && !reads { Replay::MustStub } else { self.replay }
     }
 
     /// The definition as the server lists it, byte for byte.

@@ -6,6 +6,7 @@
 //! it (AUD-2).
 
 mod cancel;
+mod continuing;
 mod probe;
 
 use std::future::Future;
@@ -15,21 +16,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use portcullis_audit::{AuditBlocked, EventName, Receipt, RetentionClass, Role};
-use portcullis_core::{Clock, LogId, PermitId, failpoint};
+use portcullis_core::{Clock, LogId, PermitId, ProposalId, Sha256Digest, ToolId, failpoint};
 use portcullis_gauntlet::{Raw, RawResult};
 use serde_json::json;
 
-use crate::accepted::Reach;
+use crate::accepted::{AcceptedTool, Reach};
 use crate::broker::Delivery;
 use crate::declaration::SideEffect;
 use crate::notes::{Came, Intent, OfPermit};
-use crate::permit::{Fate, Mint, Permit, PermitKey};
+use crate::permit::{Fate, Mint, Permit, PermitKey, PermitTrust};
 use crate::registry::{ActiveRegistry, Registry};
 use crate::request::{CanonicalRequest, Fingerprint};
 use crate::session::Session;
 use crate::trail::Trail;
 
 pub use cancel::{CancellationSignal, Canceller};
+pub use continuing::Continuation;
 pub use probe::{ProbeAuthority, ProbeDenied, ProbePermit, Prober};
 
 /// A future that can be stored.
@@ -148,7 +150,8 @@ pub trait Transmit: Send + Sync {
 /// }
 /// ```
 ///
-/// Only [`Boundary::admit`] makes one: its fields are private, and it cannot be read from text.
+/// Only [`Boundary::admit`] makes one, and [`Boundary::follow`] for what a task of an admitted call needs: its fields are
+/// private, and it cannot be read from text.
 ///
 /// ```compile_fail,E0451
 /// use portcullis_governance::boundary::{ValidatedPermit, WireFrame};
@@ -170,8 +173,19 @@ pub struct ValidatedPermit {
     _intent: IntentReceipt,
 }
 
+/// A call that was sent, by name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfCall {
+    /// Its permit.
+    pub permit_id: PermitId,
+    /// Its proposal.
+    pub proposal: ProposalId,
+    /// What was called.
+    pub tool: ToolId,
+}
+
 /// What settling needs to know of the permit.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Facts {
     permit_id: PermitId,
     timeout: Duration,
@@ -182,6 +196,11 @@ struct Facts {
     reach: Option<Arc<Reach>>,
     deliveries: Arc<[Delivery]>,
     fate: Arc<Fate>,
+    tool: Arc<AcceptedTool>,
+    trust: PermitTrust,
+    proposal: ProposalId,
+    /// What is asked about a task of the call, if this is not the call itself.
+    follows: Option<&'static str>,
 }
 
 /// Proof that the intent is durable. Made only from a resolved commit (AUD-22).
@@ -219,6 +238,17 @@ impl ValidatedPermit {
     /// Which one it is.
     pub fn permit_id(&self) -> PermitId {
         self.facts.permit_id
+    }
+
+    /// Which call it is, for who hears an answer after it was given up.
+    pub fn of_call(&self) -> OfCall {
+        let (permit_id, proposal) = (self.facts.permit_id, self.facts.proposal);
+        OfCall { permit_id, proposal, tool: self.facts.tool.id().clone() }
+    }
+
+    /// The server it lets a request go to.
+    pub fn server(&self) -> &portcullis_core::ServerIdentity {
+        self.facts.fate.server()
     }
 
     /// What the call may reach over the network.
@@ -260,6 +290,8 @@ pub enum Outcome {
         /// The raw JSON of its answer, without credentials.
         answer: Option<Bytes>,
     },
+    /// A question was handed to a client that answers it in a call of its own (GOV-408).
+    PassedOn,
     /// No answer.
     Failed(TransmitFailure),
 }
@@ -315,6 +347,21 @@ pub struct SealedResponse {
     outcome: Outcome,
 }
 
+impl SealedResponse {
+    /// The permit it came under.
+    pub fn permit_id(&self) -> PermitId {
+        self.facts.permit_id
+    }
+
+    /// Whether the server's answer is, byte for byte, the one with this digest. Nothing else is told of it.
+    pub fn is(&self, sha256: Sha256Digest) -> bool {
+        match &self.outcome {
+            Outcome::Result(raw) | Outcome::RpcError(raw) => Sha256Digest::of(raw) == sha256,
+            _ => false,
+        }
+    }
+}
+
 /// A response whose evidence is durable.
 #[derive(Debug)]
 pub enum ReleasedResponse {
@@ -329,6 +376,8 @@ pub enum ReleasedResponse {
     },
     /// The server left its scopes; its answer is not released.
     Escaped,
+    /// The answer comes in a call of its own.
+    PassedOn,
     /// There is no answer.
     Failed(TransmitFailure),
 }
@@ -377,7 +426,7 @@ impl Boundary {
     }
 
     /// Steps 8 and 9a: the eight checks, then the intent on disk, then the checks that could have changed
-    /// meanwhile. `proposal` is the client's message as received: evidence.
+    /// meanwhile. `proposal` is the client's message as received: evidence. A denial is durable when this returns it.
     pub async fn admit(
         &self,
         permit: Permit,
@@ -389,8 +438,11 @@ impl Boundary {
     ) -> Result<ValidatedPermit, Denied> {
         let permit_id = permit.id();
         if let Err(check) = self.check(&permit, &request, &now, &now.registry.current()) {
+            if !self.is_alive(&permit) {
+                trail.note(EventName::PermitExpired, OfPermit { permit_id });
+            }
             trail.note(EventName::ExecutionDenied, json!({"check": check.as_str(), "permit_id": permit_id}));
-            trail.flush()?;
+            trail.commit().await?;
             return Err(Denied::Check(check));
         }
         trail.note(EventName::PermitValidated, OfPermit { permit_id });
@@ -419,6 +471,10 @@ impl Boundary {
             deliveries: Arc::clone(tool.deliveries()),
             idempotent: tool.idempotency() == crate::declaration::Idempotency::Idempotent,
             fate: permit.fate().clone(),
+            tool: Arc::clone(tool),
+            trust: permit.body().trust.clone(),
+            proposal: trail.proposal(),
+            follows: None,
         };
         // The trail takes the note below while it lends the steps above.
         let mut steps = trail.steps().to_vec();
@@ -428,7 +484,7 @@ impl Boundary {
             declaration_sha256: permit.body().declaration_sha256,
             fingerprint: request.fingerprint(),
             permit_id,
-            process_model: "shared",
+            process_model: tool.cage().map(|cage| cage.model.as_str()),
             replica: self.replica,
             request_sha256: request.sha256(),
             sandbox_profile_sha256: permit.body().sandbox_profile_sha256,
@@ -460,7 +516,7 @@ impl Boundary {
         if let Err(check) = self.check(&permit, &request, &now, &now.registry.current()) {
             trail.note(EventName::ExecutionCancelled, json!({"permit_id": permit_id, "transmitted": false}));
             trail.note(EventName::ExecutionDenied, json!({"check": check.as_str(), "permit_id": permit_id}));
-            trail.flush()?;
+            trail.commit().await?;
             return Err(Denied::Check(check));
         }
         if let Some(claim) = permit.into_claim() {
@@ -473,7 +529,7 @@ impl Boundary {
 
     /// Step 8 of a call that will be answered from a record (AUD-73): the same eight checks, and no intent, because
     /// nothing is going to leave.
-    pub fn rehearse(
+    pub async fn rehearse(
         &self,
         permit: Permit,
         request: &CanonicalRequest,
@@ -483,7 +539,7 @@ impl Boundary {
         let permit_id = permit.id();
         if let Err(check) = self.check(&permit, request, &now, &now.registry.current()) {
             trail.note(EventName::ExecutionDenied, json!({"check": check.as_str(), "permit_id": permit_id}));
-            trail.flush()?;
+            trail.commit().await?;
             return Err(Denied::Check(check));
         }
         trail.note(EventName::PermitValidated, OfPermit { permit_id });
@@ -491,6 +547,10 @@ impl Boundary {
             claim.spend();
         }
         Ok(permit_id)
+    }
+
+    fn is_alive(&self, permit: &Permit) -> bool {
+        self.clock.now() < permit.body().exp && self.clock.uptime() < permit.deadline()
     }
 
     fn check(
@@ -505,13 +565,12 @@ impl Boundary {
 
         require(permit.is_authentic(&self.key, self.replica), Check::Authenticity)?;
 
-        let alive = self.clock.now() < body.exp && self.clock.uptime() < permit.deadline();
         // A policy activation kills issued permits (GOV-801), and so does the end of the approval behind one
         // (GOV-906): the state is no longer `issued`.
         let issued = registry.policy().version() == body.policy_version
             && permit.approval_stands()
             && !permit.is_revoked();
-        require(alive && issued, Check::Expiry)?;
+        require(self.is_alive(permit) && issued, Check::Expiry)?;
 
         let tool = request.tool();
         let server = registry.owner(tool).ok_or(Check::ToolIdentity)?;
@@ -548,7 +607,11 @@ impl Boundary {
         sealed: SealedResponse,
         trail: &mut Trail,
     ) -> Result<(ReleasedResponse, u64), AuditBlocked> {
+        if let Some(method) = sealed.facts.follows {
+            return self.settle_followed(sealed, method, trail).await;
+        }
         let SealedResponse { facts, outcome } = sealed;
+        let outcome = outcome.unless_cut(&facts.fate);
         let permit_id = facts.permit_id;
         let (elapsed_us, revoked) = (trail.elapsed_us(), facts.fate.is_revoked());
         let mut result = |outcome: &'static str, bytes: Option<usize>, evidence: Option<Bytes>| {
@@ -567,6 +630,7 @@ impl Boundary {
                 let data = json!({"kind": violation, "violation": "scope_violation"});
                 trail.note(EventName::ExecutionWithheld, data);
             }
+            Outcome::PassedOn => result("passed_on", None, None),
             Outcome::Failed(TransmitFailure::Timeout) => {
                 result("timeout", None, None);
                 trail.note(EventName::McpToolTimeout, OfPermit { permit_id });
@@ -607,14 +671,31 @@ impl Boundary {
                 return Err(blocked);
             }
         };
-        let released = match outcome {
+        Ok((outcome.released(), receipt.seq))
+    }
+}
+
+impl Outcome {
+    /// A call that was cut because its server was removed was not given up by anybody: what became of it is unknown.
+    fn unless_cut(self, fate: &Fate) -> Self {
+        match self {
+            Outcome::Failed(TransmitFailure::Cancelled) if fate.is_cut() => {
+                let reason = "the server was removed while it worked on the call".into();
+                Outcome::Failed(TransmitFailure::Unavailable { reason, sent: true })
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn released(self) -> ReleasedResponse {
+        match self {
             Outcome::Result(raw) => ReleasedResponse::Result(RawResult::new(raw)),
             Outcome::RpcError(raw) => ReleasedResponse::RpcError(Raw::new(raw)),
             Outcome::TooLarge { bytes, .. } => ReleasedResponse::TooLarge { bytes },
             Outcome::Escaped { .. } => ReleasedResponse::Escaped,
+            Outcome::PassedOn => ReleasedResponse::PassedOn,
             Outcome::Failed(failure) => ReleasedResponse::Failed(failure),
-        };
-        Ok((released, receipt.seq))
+        }
     }
 }
 

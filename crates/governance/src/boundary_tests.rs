@@ -397,3 +397,71 @@ async fn a_permit_that_an_operator_takes_back_is_refused_and_one_in_flight_is_fl
     let result = records.iter().find(|record| record.event == EventName::ExecutionResult).unwrap();
     assert_eq!(result.data["revoked"], true);
 }
+
+/// A call that was sent and answered, and what its task would need.
+async fn sent(gate: &Gate) -> (Continuation, Trail) {
+    let request = gate.request(ARGS);
+    gate.approve(&request, Scope::Once);
+    let permit = gate.permit(&request);
+    let lineage = request.lineage().clone();
+    let mut trail = gate.trail(&request);
+    let now = Now { registry: &gate.active, session: &gate.session, lineage: &lineage };
+    let admitted = gate.boundary.admit(permit, request, &Wire, now, Bytes::new(), &mut trail).await.unwrap();
+    let sealed = admitted.seal(Outcome::Result(Bytes::from_static(b"{}")));
+    let continuation = sealed.continuation();
+    gate.boundary.settle(sealed, &mut trail).await.unwrap();
+    (continuation, trail)
+}
+
+const POLL: WireCall<'_> =
+    WireCall { method: "tasks/get", name: Some("t"), params: br#""taskId":"t""#, mirrored: &[] };
+
+#[tokio::test]
+async fn a_question_about_a_task_belongs_to_the_permit_of_its_call() {
+    // PRO §3: each upstream poll belongs to the original permit
+    let gate = Gate::open();
+    let (continuation, mut trail) = sent(&gate).await;
+    for _ in 0..2 {
+        let followed = gate.boundary.follow(&continuation, &gate.active, &POLL, &Wire, &mut trail).await;
+        let followed = followed.unwrap();
+        assert_eq!(followed.permit_id(), continuation.permit_id());
+        let sealed = followed.seal(Outcome::RpcError(Bytes::from_static(b"{}")));
+        let (released, _) = gate.boundary.settle(sealed, &mut trail).await.unwrap();
+        assert!(matches!(released, ReleasedResponse::RpcError(_)));
+    }
+    drop(trail);
+    let records = gate.close();
+    let of = |name: &str| records.iter().filter(|record| record.event.as_str() == name).count();
+    // One call, one intent, one result, however often it is asked about.
+    assert_eq!((of("execution.intent"), of("execution.result")), (1, 1));
+    assert_eq!((of("execution.task_request"), of("execution.task_answer")), (2, 2));
+}
+
+#[tokio::test]
+async fn a_task_is_not_asked_about_once_its_call_could_not_be_made_any_more() {
+    // GOV-1004, GOV-1003: a halted server, another registration, a trust that was taken back, a permit that was
+    type Change = fn(&Gate, &Continuation);
+    let changes: [(Check, Change); 3] = [
+        (Check::Trust, |gate, _| gate.server.live.halt()),
+        (Check::ToolIdentity, |gate, _| {
+            let mut server = gate.server.clone();
+            Arc::make_mut(&mut server.record).registration_epoch = fixture::epoch(9);
+            let policy = gate.active.current().policy().clone();
+            gate.active.set(Registry::new([server], policy));
+        }),
+        (Check::Expiry, |gate, continuation| {
+            let id = continuation.permit_id();
+            assert_eq!(gate.mint.live().revoke(|permit| permit.permit_id == id, false).len(), 1);
+        }),
+    ];
+    for (check, change) in changes {
+        let gate = Gate::open();
+        let (continuation, mut trail) = sent(&gate).await;
+        change(&gate, &continuation);
+        let followed = gate.boundary.follow(&continuation, &gate.active, &POLL, &Wire, &mut trail).await;
+        assert!(matches!(followed, Err(Denied::Check(found)) if found == check), "{check:?}: {followed:?}");
+        drop(trail);
+        let records = gate.close();
+        assert!(!names(&records).contains(&"execution.task_answer"));
+    }
+}

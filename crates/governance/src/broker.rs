@@ -4,20 +4,22 @@
 //! [`ValidatedPermit`] whose tool declares the class; since there is no such permit before its intent is durable, no value
 //! moves that is not on record. The lease ends with the call, and that is on record too.
 
+pub mod grant;
 pub mod vault;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use portcullis_audit::{AuditLog, Event, EventName};
-use portcullis_core::{Actor, PermitId};
+use portcullis_core::{Actor, PermitId, Timestamp};
 use portcullis_sandbox::broker::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::boundary::ValidatedPermit;
 use crate::declaration::{Scope, Via};
+use grant::Grant;
 use vault::Vault;
 
 /// What a credential is good for, in an operator's words: `issues.read`.
@@ -137,6 +139,8 @@ pub struct Broker {
     log: AuditLog,
     /// Leases under way, to be ended when their credential is changed.
     under_way: Mutex<HashMap<CredentialClass, Vec<Weak<Standing>>>>,
+    /// What is kept from which server, by operators.
+    withheld: RwLock<HashSet<(String, CredentialClass)>>,
 }
 
 #[derive(Debug)]
@@ -147,7 +151,7 @@ struct Standing {
 impl Broker {
     /// A broker of what is in `vault`; leases go on record in `log`.
     pub fn new(vault: Vault, log: AuditLog) -> Self {
-        Self { vault, log, under_way: Mutex::default() }
+        Self { vault, log, under_way: Mutex::default(), withheld: RwLock::default() }
     }
 
     /// What is stored, without any value.
@@ -189,7 +193,10 @@ impl Broker {
         class: &CredentialClass,
     ) -> Result<Lease, CredentialDenied> {
         let permit_id = permit.permit_id();
-        let found = if permit.credentials().iter().any(|delivery| delivery.class == *class) {
+        let found = if self.is_withheld(permit.server().as_str(), class) {
+            let reason = "an operator keeps it from this server".to_owned();
+            Err(CredentialDenied::Unusable { class: class.clone(), reason })
+        } else if permit.credentials().iter().any(|delivery| delivery.class == *class) {
             self.vault.unseal(class)
         } else {
             Err(CredentialDenied::NotPermitted(class.clone()))
@@ -212,6 +219,66 @@ impl Broker {
         of_class.push(Arc::downgrade(&standing));
         drop(under_way);
         Ok(Lease { handle, permit_id, secret: Arc::new(secret), standing, broker: Arc::clone(self) })
+    }
+
+    /// The gateway's own grant at a server's issuer, with which version of it this is. That it is taken out goes on record
+    /// first; it is for the connection, and no call can name it.
+    pub fn grant(&self, server: &str) -> Result<(CredentialHandle, Grant), CredentialDenied> {
+        let class = self.class_of_grant(server)?;
+        let unusable =
+            |reason: &str| CredentialDenied::Unusable { class: class.clone(), reason: reason.into() };
+        let (handle, secret) = self.vault.unseal(&class)?;
+        let grant = Grant::read(secret.expose()).ok_or_else(|| unusable("it is not what a login leaves"))?;
+        let data = json!({"class": class, "handle": handle, "server": server});
+        let leased =
+            self.log.append(vec![Event::new(EventName::CredentialLeased, &Actor::system()).data(data)]);
+        leased.map_err(|blocked| unusable(&blocked.to_string()))?;
+        Ok((handle, grant))
+    }
+
+    /// Which version of a server's grant there is, if there is one.
+    pub fn grant_handle(&self, server: &str) -> Option<CredentialHandle> {
+        let class = Grant::class_of(server)?;
+        self.vault.handle(&class)
+    }
+
+    /// Keeps a grant that was renewed. What was there before is gone: an issuer that rotates tokens takes none twice.
+    pub fn renewed(
+        &self,
+        server: &str,
+        grant: &Grant,
+        now: Timestamp,
+    ) -> Result<CredentialHandle, CredentialDenied> {
+        let class = self.class_of_grant(server)?;
+        let unusable = |reason: String| CredentialDenied::Unusable { class: class.clone(), reason };
+        let found = self.vault.list().into_iter().find(|entry| entry.class == class);
+        let before = found.ok_or_else(|| CredentialDenied::Missing(class.clone()))?;
+        let id = portcullis_core::EventId::new(now).to_string();
+        let entry = vault::Entry { version: before.version.saturating_add(1), id, stored_at: now, ..before };
+        let data = json!({
+            "class": class, "handle": entry.id, "kind": "oauth2", "name": entry.name, "version": entry.version,
+        });
+        let stored =
+            self.log.append(vec![Event::new(EventName::CredentialStored, &Actor::system()).data(data)]);
+        stored.map_err(|blocked| unusable(blocked.to_string()))?;
+        let secret = Secret::take(grant.written()).map_err(|error| unusable(error.to_string()))?;
+        self.vault.put(&entry, &secret).map_err(|error| unusable(error.to_string()))?;
+        Ok(CredentialHandle { id: entry.id, class: entry.class, version: entry.version })
+    }
+
+    fn class_of_grant(&self, server: &str) -> Result<CredentialClass, CredentialDenied> {
+        let fallback = || "oauth".parse::<CredentialClass>().expect("a class");
+        Grant::class_of(server).ok_or_else(|| CredentialDenied::Missing(fallback()))
+    }
+
+    /// Keeps these classes from these servers, and no others.
+    pub fn withhold(&self, withheld: HashSet<(String, CredentialClass)>) {
+        *self.withheld.write().unwrap_or_else(PoisonError::into_inner) = withheld;
+    }
+
+    fn is_withheld(&self, server: &str, class: &CredentialClass) -> bool {
+        let withheld = self.withheld.read().unwrap_or_else(PoisonError::into_inner);
+        !withheld.is_empty() && withheld.contains(&(server.to_owned(), class.clone()))
     }
 
     /// Ends all leases of a class: its credential was changed or taken away.

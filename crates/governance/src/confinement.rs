@@ -9,9 +9,9 @@ use portcullis_sandbox::{
 };
 
 use crate::broker::Delivery;
-use crate::declaration::{Access, Declaration, Scope, ScopeKind, Tls, Via};
+use crate::declaration::{Access, Declaration, Scope, ScopeKind, SideEffect, Tls, ToolClause, Via};
 use crate::endpoint::Pin;
-use crate::record::Process;
+use crate::record::{Process, ProcessModel};
 
 /// Why a server cannot be confined as declared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,27 +32,117 @@ pub fn undeclared(command: &Path, args: &[String]) -> Box<Profile> {
     Box::new(Profile::bare(command, args.to_vec()))
 }
 
-/// The cage of a program that is only looked at: it reads the folders that its command names, and has nothing else.
-pub fn looked_at(process: &Process, pins: &[Pin], folders: &[&Path]) -> Profile {
+/// The cage of a program that is only looked at: it reads the folders that its command names, starts the programs that its
+/// operator names, and has nothing else.
+pub fn looked_at(process: &Process, pins: &[Pin], folders: &[&Path], programs: &[PathBuf]) -> Profile {
     let mut profile = Profile::bare(&process.command, process.args.clone());
     profile.env.extend(process.env.clone());
+    profile.limits = process.limits.clone();
     profile.artifacts = pins.iter().map(|pin| PathBuf::from(&pin.path)).collect();
     profile.fs = folders.iter().map(|path| FsScope { path: path.into(), access: Allowed::Ro }).collect();
+    profile.exec = programs.to_vec();
     profile
 }
 
-/// One process serves all tools, so its cage is the union of their scopes (process model `shared`, SBX-12).
+/// What confines the process that serves a tool, and how it is shared (SBX-10).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cage {
+    /// With whom the process is shared.
+    pub model: ProcessModel,
+    /// What it may touch.
+    pub profile: Box<Profile>,
+    /// Digest of the profile, which evidence, permit and intent repeat (SBX-11).
+    pub sha256: Sha256Digest,
+}
+
+/// The cage of one tool: what its own scopes and classes come to, unless all tools share a process.
+pub(crate) fn of_tool(
+    declaration: &Declaration,
+    clause: &ToolClause,
+    process: &Process,
+    pins: &[Pin],
+) -> Result<Cage, Unconfinable> {
+    let model = model(declaration, clause, process);
+    if model == ProcessModel::Shared {
+        return Ok(Cage { model, profile: process.profile.clone(), sha256: process.profile_sha256 });
+    }
+    let has = |class| clause.side_effects.contains(&class);
+    let mut own = Vec::new();
+    for name in &clause.scopes {
+        let Some(scope) = declaration.body.scopes.get(name) else { continue };
+        let mut scope = scope.clone();
+        // A class that is not declared is not had, whatever the scope would allow to others.
+        let had = match scope.kind {
+            ScopeKind::Fs => {
+                if !has(SideEffect::Write) {
+                    scope.access = scope.access.map(|_| Access::Ro);
+                }
+                true
+            }
+            ScopeKind::Exec => has(SideEffect::Execute),
+            ScopeKind::Egress => has(SideEffect::Network),
+            ScopeKind::Secret => true,
+            ScopeKind::Remote => false,
+        };
+        if had {
+            own.push((name.to_string(), scope));
+        }
+    }
+    // Two tools that name the same scopes in another order have the same process.
+    own.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let own = own.iter().map(|(name, scope)| (name.as_str(), scope));
+    let profile = Box::new(profile(declaration, own, process, pins, Credentials::All)?);
+    Ok(Cage { model, sha256: digest(&profile), profile })
+}
+
+/// SBX-12: a process that is given a credential itself serves one call; one with a placeholder may last if the operator
+/// says so.
+fn model(declaration: &Declaration, clause: &ToolClause, process: &Process) -> ProcessModel {
+    if process.process_model != ProcessModel::PerProfile {
+        return process.process_model;
+    }
+    let scopes = clause.scopes.iter().filter_map(|name| declaration.body.scopes.get(name));
+    let mut ways = scopes.filter(|scope| scope.kind == ScopeKind::Secret).filter_map(|scope| scope.via);
+    let lasts = |via| via == Via::Proxy && process.lasting_with_credentials;
+    if ways.all(lasts) { ProcessModel::PerProfile } else { ProcessModel::PerCall }
+}
+
+/// All scopes of a declaration in one cage: that of a process which serves all tools, or which is only looked at.
 pub fn derive(declaration: &Declaration, process: &Process, pins: &[Pin]) -> Result<Profile, Unconfinable> {
+    let all = declaration.body.scopes.iter().map(|(name, scope)| (name.as_str(), scope));
+    let credentials = match process.process_model {
+        ProcessModel::Shared => Credentials::NoneOfItsOwn,
+        ProcessModel::PerProfile | ProcessModel::PerCall => Credentials::All,
+    };
+    profile(declaration, all, process, pins, credentials)
+}
+
+/// Which credentials a process may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Credentials {
+    All,
+    /// Only those that never reach it.
+    NoneOfItsOwn,
+}
+
+fn profile<'s>(
+    declaration: &Declaration,
+    scopes: impl Iterator<Item = (&'s str, &'s Scope)>,
+    process: &Process,
+    pins: &[Pin],
+    credentials: Credentials,
+) -> Result<Profile, Unconfinable> {
     let mut profile = Profile::bare(&process.command, process.args.clone());
     profile.env.extend(process.env.clone());
+    profile.limits = process.limits.clone();
     profile.artifacts = pins.iter().map(|pin| PathBuf::from(&pin.path)).collect();
-    for (name, scope) in &declaration.body.scopes {
-        let refuse = |reason| Unconfinable { scope: name.to_string(), reason };
+    for (name, scope) in scopes {
+        let refuse = |reason| Unconfinable { scope: name.to_owned(), reason };
         match scope.kind {
             ScopeKind::Fs => folder(scope).into_iter().for_each(|folder| add(&mut profile.fs, folder)),
             ScopeKind::Exec => profile.exec.extend(scope.path.as_ref().map(PathBuf::from)),
-            ScopeKind::Egress => profile.egress.push(destination(name.as_str(), scope).map_err(refuse)?),
-            ScopeKind::Secret => profile.secrets.push(credential(scope).map_err(refuse)?),
+            ScopeKind::Egress => profile.egress.push(destination(name, scope).map_err(refuse)?),
+            ScopeKind::Secret => profile.secrets.push(credential(scope, credentials).map_err(refuse)?),
             // A place in another system, reached through the server; the cage has nothing to do with it.
             ScopeKind::Remote => {}
         }
@@ -88,14 +178,18 @@ fn destination(name: &str, scope: &Scope) -> Result<EgressScope, &'static str> {
 }
 
 /// A credential that a server needs.
-fn credential(scope: &Scope) -> Result<SecretScope, &'static str> {
+fn credential(scope: &Scope, credentials: Credentials) -> Result<SecretScope, &'static str> {
     let delivery = Delivery::of(scope).ok_or("a credential class, a way and a name are needed")?;
     let via = match delivery.via {
         Via::Proxy => Travels::Proxy,
         Via::Header => return Err("a process has no headers; use proxy"),
-        Via::Fd | Via::Env => {
-            return Err("a process that serves all calls is given no credentials itself; use proxy");
+        Via::Fd | Via::Env if credentials == Credentials::NoneOfItsOwn => {
+            return Err(
+                "a process that serves all calls is given no credentials itself; use proxy, or another process model",
+            );
         }
+        Via::Fd => Travels::Fd,
+        Via::Env => Travels::Env,
     };
     let Delivery { class, name, toward, format, within, .. } = delivery;
     Ok(SecretScope { class: class.into(), via, name, toward, format, within })
@@ -132,3 +226,7 @@ fn folder(scope: &Scope) -> Option<FsScope> {
     };
     Some(FsScope { path: scope.path.as_ref()?.into(), access })
 }
+
+#[cfg(test)]
+#[path = "confinement_tests.rs"]
+mod tests;

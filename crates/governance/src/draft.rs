@@ -35,6 +35,8 @@ pub struct Facts<'a> {
     pub version: &'a str,
     /// Folders that its command names.
     pub folders: &'a [PathBuf],
+    /// Programs that it starts.
+    pub programs: &'a [PathBuf],
     /// Hosts that its configuration names.
     pub hosts: &'a [Host],
     /// Secrets that its configuration gives it.
@@ -141,7 +143,10 @@ fn classify(tool: &LiveTool, facts: &Facts<'_>) -> DraftedTool {
         }
         classes.insert(SideEffect::Read);
     }
-    // Which of its tools talk to whom, and with what, no configuration says: so all of them may.
+    // Which of its tools start what, talk to whom, and with what, no configuration says: so all of them may.
+    if !facts.programs.is_empty() {
+        classes.insert(SideEffect::Execute);
+    }
     if !facts.hosts.is_empty() {
         classes.insert(SideEffect::Network);
     }
@@ -265,7 +270,7 @@ impl<'a> Scopes<'a> {
     }
 }
 
-/// Scopes beyond the machine, which every tool has.
+/// Programs, and scopes beyond the machine, which every tool has.
 fn beyond(facts: &Facts<'_>) -> Vec<(String, Value)> {
     let numbered = |name: &str, index: usize| match index {
         0 => name.to_owned(),
@@ -279,6 +284,10 @@ fn beyond(facts: &Facts<'_>) -> Vec<(String, Value)> {
             )
         })
         .collect();
+    scopes.extend(
+        (facts.programs.iter().enumerate())
+            .map(|(index, path)| (numbered("program", index), json!({"kind": "exec", "path": path}))),
+    );
     let declared = facts.secrets.iter().filter(|secret| secret.is_declared()).enumerate();
     for (index, secret) in declared {
         let mut scope = json!({"kind": "secret", "credential_class": secret.class, "name": secret.name});
@@ -374,7 +383,7 @@ mod tests {
     }
 
     fn facts<'a>(identity: &'a ServerIdentity, folders: &'a [PathBuf], manner: Manner) -> Facts<'a> {
-        Facts { identity, version: "1", folders, hosts: &[], secrets: &[], manner }
+        Facts { identity, version: "1", folders, programs: &[], hosts: &[], secrets: &[], manner }
     }
 
     #[test]
@@ -462,7 +471,8 @@ mod tests {
             surface: crate::record::Surface::Static,
             pins: &[],
             home: std::path::Path::new("/var/lib/portcullis"),
-            is_remote: false,
+            protected: &[],
+            process: Some(&crate::fixture::process()),
         };
         let checked = crate::declaration::rules::check(&parsed, "draft", &expect);
         checked.unwrap_or_else(|rejections| panic!("{}\n{}", rejections[0], draft.document));
@@ -489,5 +499,16 @@ mod tests {
             scopes(&[tool("read_file"), tool("frobnicate")]),
             ["scopes: [folder, folder2]", "scopes: [folder_rw, folder, folder2_rw, folder2]"]
         );
+    }
+
+    #[test]
+    fn what_starts_programs_executes_and_reads_no_more_widely_for_it() {
+        let identity = "git".parse().unwrap();
+        let (folders, programs) = ([PathBuf::from("/srv/repo")], [PathBuf::from("/usr/bin/git")]);
+        let facts = Facts { programs: &programs, ..facts(&identity, &folders, Manner::Suggested) };
+        let drafted = draft(&live(&[json!({"name": "git_log", "inputSchema": {"type": "object"}})]), &facts);
+        assert_eq!(drafted.tools[0].classes, [SideEffect::Execute, SideEffect::Read]);
+        assert!(drafted.document.contains(r#"  program: {"kind":"exec","path":"/usr/bin/git"}"#));
+        assert!(drafted.document.contains("    scopes: [folder, program]\n"), "{}", drafted.document);
     }
 }

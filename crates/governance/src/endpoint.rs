@@ -221,7 +221,7 @@ fn refuse_runner(command: &str, args: &[String]) -> Result<(), EndpointError> {
 }
 
 /// Every component owned by root or us and not writable by others.
-fn check_permissions(path: &Path) -> Result<Metadata, EndpointError> {
+pub(crate) fn check_permissions(path: &Path) -> Result<Metadata, EndpointError> {
     let ours = rustix::process::geteuid().as_raw();
     let mut walked = PathBuf::new();
     let mut last = None;
@@ -246,7 +246,7 @@ fn check_permissions(path: &Path) -> Result<Metadata, EndpointError> {
     last.ok_or_else(|| unusable(path, "empty path"))
 }
 
-fn pin(path: &Path, role: &str) -> Result<Pin, EndpointError> {
+pub(crate) fn pin(path: &Path, role: &str) -> Result<Pin, EndpointError> {
     let metadata = check_permissions(path)?;
     if role == TREE && metadata.is_dir() {
         let mut hasher = sha2::Sha256::new();
@@ -320,7 +320,7 @@ fn shebang(path: &Path) -> Result<Option<PathBuf>, EndpointError> {
     Ok(Some(PathBuf::from(interpreter)))
 }
 
-fn unusable(path: &Path, reason: impl std::fmt::Display) -> EndpointError {
+pub(crate) fn unusable(path: &Path, reason: impl std::fmt::Display) -> EndpointError {
     EndpointError::Unusable { path: path.display().to_string(), reason: reason.to_string() }
 }
 

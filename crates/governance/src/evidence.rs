@@ -33,7 +33,7 @@ impl Evidence {
             policy,
             request_sha256: request.sha256(),
             reset_epoch: entry.server.live.reset_epoch(),
-            sandbox_profile_sha256: entry.server.record.transport.profile_sha256(),
+            sandbox_profile_sha256: entry.tool.cage().map(|cage| cage.sha256),
             trust: entry.server.trust_in(entry.tool.id()).as_str(),
         };
         Self { frozen }
@@ -70,6 +70,7 @@ impl Evidence {
             "server": {
                 "isolation": entry.server.record.isolation_class.as_str(),
                 "justification": entry.server.record.justification,
+                "process_model": tool.cage().map(|cage| cage.model.as_str()),
                 "transport": entry.server.record.transport.as_str(),
             },
             "tool_id": tool.id(),

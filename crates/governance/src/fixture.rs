@@ -24,7 +24,9 @@ use crate::declaration::{Declaration, Source};
 use crate::operator::{Method, OperatorProof, Separation};
 use crate::permit::{DEFAULT_TTL, Mint, Permit};
 use crate::policy::{Bundle, Circumstances, Offer, Policy, Preset};
-use crate::record::{Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport};
+use crate::record::{
+    Isolation, Mode, Process, ProcessModel, RegistrationRecord, ServerState, Surface, Transport,
+};
 use crate::registry::{ActiveRegistry, Registry, ServerEntry, ServerLive, Trust};
 use crate::request::CanonicalRequest;
 use crate::session::Session;
@@ -94,7 +96,8 @@ pub(crate) fn accepted(epoch: RegistrationEpoch, counter: u64) -> Arc<AcceptedDe
         surface: Surface::Static,
         pins: &[],
         home: Path::new("/var/lib/portcullis"),
-        is_remote: false,
+        protected: &[],
+        process: Some(&process()),
     };
     let live = surface(&declaration);
     let acceptance = Acceptance { expect, epoch, counter };
@@ -133,27 +136,36 @@ pub(crate) fn sketched(server: &str, tools: &[Sketch<'_>]) -> Arc<AcceptedDeclar
     let (identity, server_version) = (server.parse().unwrap(), "2.3.1".parse().unwrap());
     let live = surface(&declaration);
     Arc::new(
-        AcceptedDeclaration::restore(&document, live, version, &identity, &server_version, epoch(7), true)
+        AcceptedDeclaration::restore(&document, live, version, &identity, &server_version, epoch(7), None)
             .unwrap(),
     )
+}
+
+/// A program whose tools have processes of their own.
+pub(crate) fn process() -> Process {
+    Process {
+        command: "/opt/mcp/fs-server".into(),
+        args: Vec::new(),
+        cwd: "/".into(),
+        env: std::collections::BTreeMap::new(),
+        limits: portcullis_sandbox::Limits::default(),
+        process_model: ProcessModel::PerProfile,
+        lasting_with_credentials: false,
+        profile: crate::confinement::undeclared("/opt/mcp/fs-server".as_ref(), &[]),
+        profile_sha256: Sha256Digest::ZERO,
+    }
 }
 
 /// The record of a declaration's server.
 pub(crate) fn record(declaration: &AcceptedDeclaration) -> RegistrationRecord {
     let tool = &declaration.tools()[0];
-    let process = Process {
-        command: "/opt/mcp/fs-server".into(),
-        args: Vec::new(),
-        cwd: "/".into(),
-        env: std::collections::BTreeMap::new(),
-        profile: crate::confinement::undeclared("/opt/mcp/fs-server".as_ref(), &[]),
-        profile_sha256: Sha256Digest::ZERO,
-    };
+    let process = process();
     RegistrationRecord {
         server_identity: tool.id().server().clone(),
         boundary_kind: "mcp".into(),
         record_version: 1,
         registration_epoch: tool.epoch(),
+        first_epoch: None,
         transport: Transport::Stdio { process },
         server_version: tool.id().version().clone(),
         surface: Surface::Static,
@@ -188,7 +200,7 @@ pub(crate) fn strict(counter: u64) -> Arc<Policy> {
 }
 
 pub(crate) fn circumstances() -> Circumstances<'static> {
-    Circumstances { authenticated: false, client: "test", session_calls: 1, now: START }
+    Circumstances { authenticated: false, client: "test", groups: &[], session_calls: 1, now: START }
 }
 
 pub(crate) fn operator(name: &str) -> OperatorProof {

@@ -53,6 +53,7 @@ pub mod mirrored;
 pub mod notes;
 pub mod operator;
 pub mod permit;
+pub mod pinned;
 pub mod policy;
 pub mod record;
 pub mod registry;

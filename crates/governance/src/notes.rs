@@ -22,6 +22,9 @@ pub struct Received<'a> {
     pub client: &'a str,
     /// The name it called, cut and escaped.
     pub name: &'a str,
+    /// The span it is part of, if the client says: a `traceparent` that is well-formed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<&'a str>,
 }
 
 /// `proposal.canonicalized`.
@@ -105,7 +108,8 @@ pub(crate) struct Intent<'a> {
     pub(crate) declaration_sha256: Sha256Digest,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) permit_id: PermitId,
-    pub(crate) process_model: &'static str,
+    /// How the process is shared; nothing for a server that is no process of ours.
+    pub(crate) process_model: Option<&'static str>,
     pub(crate) replica: LogId,
     pub(crate) request_sha256: Sha256Digest,
     pub(crate) sandbox_profile_sha256: Option<Sha256Digest>,
@@ -154,7 +158,7 @@ mod tests {
             session: SessionId::new(now),
             step: 3,
         };
-        assert_canonical(&Received { arguments_bytes: 1, client: "c", name: "n" });
+        assert_canonical(&Received { arguments_bytes: 1, client: "c", name: "n", traceparent: Some("t") });
         assert_canonical(&Canonicalized {
             fingerprint,
             request_sha256: digest,
@@ -181,7 +185,7 @@ mod tests {
             declaration_sha256: digest,
             fingerprint,
             permit_id,
-            process_model: "shared",
+            process_model: Some("shared"),
             replica: LogId::new(now),
             request_sha256: digest,
             sandbox_profile_sha256: None,

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::approval::Claim;
 use crate::declaration::SideEffect;
-use crate::policy::Authorised;
+use crate::policy::{Authorised, Covering};
 use crate::registry::{ServerEntry, Trust};
 use crate::request::CANON;
 use crate::session::Session;
@@ -180,7 +180,7 @@ impl Mint {
             policy_version: policy,
             registration_epoch: tool.epoch(),
             request_sha256: request.sha256(),
-            sandbox_profile_sha256: server.record.transport.profile_sha256(),
+            sandbox_profile_sha256: tool.cage().map(|cage| cage.sha256),
             scopes: tool.scopes().to_vec(),
             side_effects: tool.side_effects().to_vec(),
             tool_id: tool.id().clone(),
@@ -225,6 +225,13 @@ impl Permit {
         self.body.envelope_id.as_deref()
     }
 
+    /// The approval it spends, for what the server asks while the call runs (GOV-408).
+    pub fn covering(&self) -> Option<Covering> {
+        let claim = self.claim.as_ref()?;
+        let (approval_id, scope) = (claim.approval_id(), claim.scope());
+        Some(Covering { approval_id, scope, approvers: claim.approvers() })
+    }
+
     /// What is recorded of it: everything but the MAC.
     pub fn recorded(&self) -> &[u8] {
         &self.bytes
@@ -248,8 +255,8 @@ impl Permit {
         self.claim.as_ref().is_none_or(Claim::stands)
     }
 
-    /// Whether an operator has taken it back.
-    pub(crate) fn is_revoked(&self) -> bool {
+    /// Whether it was taken back, or died with what it was issued under.
+    pub fn is_revoked(&self) -> bool {
         self.fate.is_revoked()
     }
 

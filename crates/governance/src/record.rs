@@ -1,11 +1,12 @@
 //! The registration record of a server (GOV-202, GOV-203).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use portcullis_core::{
     DeclarationVersion, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest, Timestamp,
 };
-use portcullis_sandbox::Profile;
+use portcullis_sandbox::{Limits, Profile};
 use serde::{Deserialize, Serialize};
 
 use crate::confinement;
@@ -71,10 +72,49 @@ pub struct Process {
     pub cwd: String,
     /// Its whole environment: nothing is inherited.
     pub env: BTreeMap<String, String>,
-    /// What confines it, derived from its declaration. There is no process without one (SBX-73).
+    /// How much each process of it may use, as configured when it was registered.
+    #[serde(default, skip_serializing_if = "Limits::is_usual")]
+    pub limits: Limits,
+    /// How its tools are spread over processes. Records from before there was a choice say nothing of it.
+    #[serde(default = "ProcessModel::before_there_was_a_choice")]
+    pub process_model: ProcessModel,
+    /// Whether a lasting process serves tools with credentials too, where the process itself never gets one: the
+    /// operator chose `per_profile` in so many words (SBX-12).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lasting_with_credentials: bool,
+    /// All that its declaration has, in one cage: what it is looked at in, and what confines a shared process. There is
+    /// no process without one (SBX-73).
     pub profile: Box<Profile>,
-    /// Digest of the profile, which permits and intents repeat (SBX-11).
+    /// Digest of the profile, which permits and intents of a shared process repeat (SBX-11).
     pub profile_sha256: Sha256Digest,
+}
+
+/// How the tools of a server are spread over processes (SBX-12).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProcessModel {
+    /// One process for each set of scopes and each principal: a tool that reads has its folders for reading.
+    #[default]
+    PerProfile,
+    /// One process for each call.
+    PerCall,
+    /// One process for all tools, with the scopes of all of them.
+    Shared,
+}
+
+impl ProcessModel {
+    /// The word in records, approvals and intents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ProcessModel::PerProfile => "per_profile",
+            ProcessModel::PerCall => "per_call",
+            ProcessModel::Shared => "shared",
+        }
+    }
+
+    fn before_there_was_a_choice() -> Self {
+        ProcessModel::Shared
+    }
 }
 
 impl Process {
@@ -144,6 +184,9 @@ pub struct RegistrationRecord {
     pub record_version: u32,
     /// This life of the server.
     pub registration_epoch: RegistrationEpoch,
+    /// The first life under this name, where this one came from an update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_epoch: Option<RegistrationEpoch>,
     /// How it is reached.
     #[serde(flatten)]
     pub transport: Transport,
@@ -177,6 +220,21 @@ pub struct RegistrationRecord {
     pub registered_at: Timestamp,
 }
 
+/// How long an operator answers for a server that is not isolated.
+pub const WAIVED_FOR: Duration = Duration::from_secs(90 * 86_400);
+
+impl RegistrationRecord {
+    /// Since when the name is here: an update keeps its place among the others (CAT-26).
+    pub fn since(&self) -> RegistrationEpoch {
+        self.first_epoch.unwrap_or(self.registration_epoch)
+    }
+
+    /// Whether somebody took it upon themselves that the server is not isolated, lately enough (SBX §10).
+    pub fn isolation_is_waived(&self, now: Timestamp) -> bool {
+        self.isolation_reason.is_some() && now.since(self.registered_at) <= WAIVED_FOR
+    }
+}
+
 impl Mode {
     /// The word in configuration and policy.
     pub fn as_str(self) -> &'static str {
@@ -206,10 +264,10 @@ impl std::str::FromStr for Mode {
 }
 
 impl Transport {
-    /// What confines the server, if we start it.
-    pub fn profile_sha256(&self) -> Option<Sha256Digest> {
+    /// The program, if we start one.
+    pub fn process(&self) -> Option<&Process> {
         match self {
-            Transport::Stdio { process } => Some(process.profile_sha256),
+            Transport::Stdio { process } => Some(process),
             Transport::Http { .. } | Transport::Sse { .. } | Transport::Records { .. } => None,
         }
     }
@@ -248,5 +306,24 @@ impl Surface {
             Surface::Static => "static",
             Surface::Dynamic => "dynamic",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture;
+
+    #[test]
+    fn nobody_answers_for_a_server_longer_than_ninety_days() {
+        // SBX §10, S-ISO-1
+        let mut record = fixture::record(&fixture::accepted(fixture::epoch(7), 3));
+        let registered = record.registered_at.as_millis();
+        let after = |days: u64| Timestamp::from_millis(registered + days * 86_400_000);
+        let (last, over) = (after(90), after(91));
+        record.isolation_reason = None;
+        assert!(!record.isolation_is_waived(last));
+        record.isolation_reason = Some("on my own desk".into());
+        assert!(record.isolation_is_waived(last) && !record.isolation_is_waived(over));
     }
 }

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use portcullis_core::{RegistrationEpoch, ServerIdentity, ToolId};
+use portcullis_core::{Item, RegistrationEpoch, ServerIdentity, ToolId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::accepted::{AcceptedDeclaration, AcceptedTool};
+use crate::declaration::ServerRequest;
 use crate::policy::{Policy, ToolFacts};
 use crate::record::{RegistrationRecord, ServerState};
 use crate::subject::Subject;
@@ -200,6 +201,7 @@ pub struct Registry {
     templates: Named,
     prompt_completions: Named,
     template_completions: Named,
+    requests: Named,
     policy: Arc<Policy>,
 }
 
@@ -248,6 +250,7 @@ impl Registry {
             templates: Named::default(),
             prompt_completions: Named::default(),
             template_completions: Named::default(),
+            requests: Named::default(),
             policy,
         };
         for server in servers.values() {
@@ -283,6 +286,9 @@ impl Registry {
                 }
                 _ => {}
             }
+        }
+        for request in server.declaration.requests() {
+            self.requests.add(request.id().short().to_owned(), request, server);
         }
         for completion in server.declaration.completions() {
             let Subject::Completion { reference } = completion.subject() else { continue };
@@ -391,6 +397,11 @@ impl Registry {
         self.template_completions.get(template)
     }
 
+    /// A question that a server may put to clients, as something to decide about (GOV-408).
+    pub fn request(&self, server: &ServerIdentity, kind: ServerRequest) -> Option<&Arc<ToolEntry>> {
+        self.requests.get(&format!("{server}/request:{}", kind.as_str()))
+    }
+
     /// Whether anything completes arguments.
     pub fn completes(&self) -> bool {
         !self.prompt_completions.entries.is_empty() || !self.template_completions.entries.is_empty()
@@ -423,6 +434,10 @@ impl ServerEntry {
 
     /// How far a tool of it is trusted; one that nothing is known about is not.
     pub fn tool_trust(&self, tool: &ToolId) -> ToolTrust {
+        // A question earns nothing by itself, or asking often would be a way to be trusted: it has its server's trust.
+        if let Item::Request(_) = tool.item() {
+            return ToolTrust { state: self.trust, violations: 0 };
+        }
         self.tools.get(tool).copied().unwrap_or_default()
     }
 

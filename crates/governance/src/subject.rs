@@ -1,11 +1,13 @@
-//! What a governed request is about: a tool, a resource, a prompt, or the completion of an argument.
+//! What a governed request is about: a tool, a resource, a prompt, the completion of an argument, or a question of the
+//! server's.
 //!
-//! All four take the same path (GOV-101). What differs is how the arguments that were decided about become the
+//! All of them take the same path (GOV-101). What differs is how the arguments that were decided about become the
 //! message that is sent, and that is here.
 
 use portcullis_gauntlet::ResultKind;
 use serde_json::{Map, Value, json};
 
+use crate::declaration::ServerRequest;
 use crate::uri_template::UriTemplate;
 
 /// What is asked for.
@@ -27,6 +29,8 @@ pub enum Subject {
         /// `ref` as the server knows it.
         reference: Value,
     },
+    /// A question of the server's to the client; the arguments are its `params` (GOV-408).
+    Request(ServerRequest),
 }
 
 impl Subject {
@@ -37,6 +41,7 @@ impl Subject {
             Subject::Resource { .. } | Subject::Template(_) => "resources/read",
             Subject::Prompt => "prompts/get",
             Subject::Completion { .. } => "completion/complete",
+            Subject::Request(kind) => kind.method(),
         }
     }
 
@@ -46,7 +51,8 @@ impl Subject {
             Subject::Tool => ResultKind::Tool,
             Subject::Resource { .. } | Subject::Template(_) => ResultKind::Resource,
             Subject::Prompt => ResultKind::Prompt,
-            Subject::Completion { .. } => ResultKind::Completion,
+            // What a client answers is judged by the edge, against the question.
+            Subject::Completion { .. } | Subject::Request(_) => ResultKind::Completion,
         }
     }
 
@@ -55,7 +61,7 @@ impl Subject {
         match self {
             Subject::Resource { uri } => Some(uri.clone()),
             Subject::Template(template) => template.expand(values),
-            Subject::Tool | Subject::Prompt | Subject::Completion { .. } => None,
+            Subject::Tool | Subject::Prompt | Subject::Completion { .. } | Subject::Request(_) => None,
         }
     }
 
@@ -80,6 +86,10 @@ impl Subject {
             Subject::Completion { reference } => {
                 let inside = args.strip_prefix('{').and_then(|args| args.strip_suffix('}'));
                 (format!("\"ref\":{reference},{}", inside.unwrap_or_default()).into_bytes(), None)
+            }
+            Subject::Request(_) => {
+                let inside = args.strip_prefix('{').and_then(|args| args.strip_suffix('}'));
+                (inside.unwrap_or_default().as_bytes().to_vec(), None)
             }
         }
     }

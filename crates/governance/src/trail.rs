@@ -57,6 +57,11 @@ impl Trail {
         context.trust = Some(trust);
     }
 
+    /// From here on events are by somebody else than the agent: a server that asks.
+    pub fn by(&mut self, actor: Actor) {
+        Arc::make_mut(&mut self.context).actor = actor;
+    }
+
     /// From here on events name the policy in force.
     pub fn under(&mut self, policy: PolicyVersion) {
         Arc::make_mut(&mut self.context).policy = Some(policy);
@@ -103,8 +108,9 @@ impl Trail {
         self.opened.elapsed().as_micros() as u64
     }
 
-    /// Hands everything noted to the log, without waiting.
-    pub fn flush(&mut self) -> Result<(), AuditBlocked> {
+    /// Hands everything noted to the log, without waiting: nobody may be told of it then, so only a trail that is given
+    /// up does this.
+    fn flush(&mut self) -> Result<(), AuditBlocked> {
         if self.pending.is_empty() { Ok(()) } else { self.log.append(std::mem::take(&mut self.pending)) }
     }
 

@@ -110,6 +110,9 @@ pub(crate) enum Command {
     /// Search what agents can find, see what is odd about it, and what servers changed
     #[command(subcommand)]
     Catalog(CatalogCommand),
+    /// Have search find by meaning too, not by words alone
+    #[command(subcommand)]
+    Search(SearchCommand),
     /// Measure what clients read before they call anything: bytes and tokens, by tool and server, against a budget
     Footprint(FootprintArgs),
     /// Find what is wrong with tool descriptions
@@ -129,6 +132,9 @@ pub(crate) enum Command {
     /// Keep credentials for calls: given in, lent to permitted calls, never shown
     #[command(subcommand)]
     Secret(SecretCommand),
+    /// Log in at the issuers of servers that want to know who calls
+    #[command(subcommand)]
+    Auth(AuthCommand),
     /// Take over the servers that an agent reaches today: look at each, draft its declaration, register it
     Import(ImportArgs),
     /// Write this gateway into an agent's own configuration, or take it out again

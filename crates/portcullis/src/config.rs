@@ -13,7 +13,7 @@ use portcullis_console::SessionLife;
 use portcullis_core::Secret;
 use portcullis_gateway::GatewayOptions;
 use portcullis_gateway::access::{AccessOptions, DECLARED, OAuthOptions};
-use portcullis_gateway::control::AuditSettings;
+use portcullis_gateway::control::{AdminOptions, AuditSettings, OWNER, Role};
 use portcullis_gateway::gates::Gates;
 use portcullis_gauntlet::{
     CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
@@ -33,11 +33,13 @@ use exposure::{BrowseSection, CatalogSection, ExposureSection, SearchSection};
 
 mod calls;
 pub(crate) mod gates;
+mod http;
 mod records;
 mod results;
 mod surface;
 
 use calls::CallsSection;
+use http::HttpSection;
 use results::{ArtifactsSection, EnvelopeSection, FirewallSection, RedactionSection};
 use surface::SurfaceSection;
 
@@ -55,6 +57,9 @@ pub(crate) struct Config {
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
     pub(crate) operator: OperatorSection,
+    admin: AdminSection,
+    /// What operators see, by role.
+    role: Vec<Role>,
     pub(crate) permits: PermitsSection,
     pub(crate) audit: AuditSection,
     pub(crate) state: StateSection,
@@ -71,7 +76,7 @@ pub(crate) struct Config {
     /// What is set for records servers, by their registered name.
     pub(crate) records: std::collections::BTreeMap<String, portcullis_gateway::records::RecordsOptions>,
     catalog: CatalogSection,
-    search: SearchSection,
+    pub(crate) search: SearchSection,
     browse: BrowseSection,
     /// Only so that it can be refused with an explanation (GOV-201).
     server: Option<toml::Value>,
@@ -92,6 +97,19 @@ pub(crate) struct GatewaySection {
     pub(crate) names: Names,
     /// `Host` values allowed besides the listener's own and loopback ones.
     pub(crate) allowed_hosts: Vec<String>,
+    /// Whether sessions are written to files that `context build` reads: on or off.
+    pub(crate) session_log: Switch,
+    /// What one request, and one agent, may take of the listener.
+    pub(crate) http: HttpSection,
+}
+
+/// On or off.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Switch {
+    #[default]
+    Off,
+    On,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -99,6 +117,8 @@ pub(crate) struct GatewaySection {
 pub(crate) struct UpstreamSection {
     /// Certificate authorities that https servers may have besides the machine's own, in PEM form.
     pub(crate) ca_file: Option<PathBuf>,
+    /// Where the document about this client is published, for issuers that fetch one (`portcullis auth client-document`).
+    pub(crate) client_document: Option<url::Url>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -109,6 +129,12 @@ pub(crate) struct SandboxSection {
     pub(crate) hosts: BTreeMap<String, Vec<IpAddr>>,
     /// Where baits lie in the view of a server, in place of the usual places; an empty list lays none.
     pub(crate) baits: Option<Vec<PathBuf>>,
+    /// How much a process of a server may use, from its next registration on: memory, pids, nofile, fsize, tmp.
+    pub(crate) limits: portcullis_sandbox::Limits,
+    /// How closely servers are watched: standard, or full, which looks at every file they ask for and takes time.
+    pub(crate) detect: portcullis_sandbox::Detect,
+    /// How long a process of a server that is not shared is kept without a call [default: 10m].
+    pub(crate) idle_stop: Option<Span>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -176,6 +202,46 @@ pub(crate) struct OperatorSection {
     session_idle: Option<Span>,
     /// How long it lasts altogether [default: 12h].
     session_max: Option<Span>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AdminSection {
+    /// Tags of admin tools that take two operators: `policies:admin`, `keys:*` [default: none].
+    four_eyes: Vec<String>,
+    /// How long the first waits for the second [default: 24h].
+    four_eyes_ttl: Option<Span>,
+    /// Operators who count as somebody else than whoever enrolled them [default: none].
+    founders: Vec<String>,
+    /// Hosts in private networks, or this machine, that webhooks may lead to [default: none].
+    webhook_hosts: Vec<String>,
+}
+
+impl AdminSection {
+    fn options(&self, roles: &[Role]) -> Result<AdminOptions, Failure> {
+        let usual = AdminOptions::default();
+        let is_tag = |tag: &str| {
+            let word = |word: &str| {
+                word == "*" || (!word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+            };
+            tag == "*" || tag.split_once(':').is_some_and(|(domain, class)| word(domain) && word(class))
+        };
+        if let Some(bad) = self.four_eyes.iter().find(|tag| !is_tag(tag)) {
+            let message =
+                format!("admin.four_eyes: {bad:?} is not DOMAIN:CLASS, as in policies:admin or keys:*");
+            return Err(Failure::field("admin.four_eyes", message));
+        }
+        if roles.iter().any(|role| role.id == OWNER || role.id.is_empty()) {
+            return Err(Failure::field("role.id", "role.id: the owner's role is built in; name another"));
+        }
+        Ok(AdminOptions {
+            four_eyes: self.four_eyes.clone(),
+            four_eyes_ttl: self.four_eyes_ttl.map_or(usual.four_eyes_ttl, |span| span.0),
+            founders: self.founders.clone(),
+            roles: roles.to_vec(),
+            webhook_hosts: self.webhook_hosts.clone(),
+        })
+    }
 }
 
 /// How operators reach the gateway by HTTP.
@@ -315,6 +381,12 @@ pub(crate) struct AuditSection {
     pub(crate) witness_max_age: Option<Span>,
     /// Below this much free room, in bytes, health is `degraded`.
     pub(crate) min_free: Option<u64>,
+    /// How long a turn of the log waits for company before it is written, at most 5ms.
+    pub(crate) group_delay: Option<Span>,
+    /// How long a call waits for its evidence to be durable before it is refused, 1s to 5m.
+    pub(crate) commit_timeout: Option<Span>,
+    /// Whether the kernel is asked to refuse changes of segments that are done [default: in mode enterprise].
+    pub(crate) append_only: Option<bool>,
     /// Who signs checkpoints, if not the key in keys/log.key.
     pub(crate) signer: Option<SignerSection>,
     /// How long evidence is kept.
@@ -374,6 +446,13 @@ impl AuditSection {
         ] {
             *class = set.map_or(*class, |span| span.0);
         }
+        if self.group_delay.is_some_and(|span| span.0 > Duration::from_millis(5)) {
+            return Err(Failure::field("audit.group_delay", "audit.group_delay must be 0ms to 5ms"));
+        }
+        let patience = Duration::from_secs(1)..=Duration::from_secs(300);
+        if self.commit_timeout.is_some_and(|span| !patience.contains(&span.0)) {
+            return Err(Failure::field("audit.commit_timeout", "audit.commit_timeout must be 1s to 5m"));
+        }
         Ok(AuditSettings {
             origin: self.origin.clone(),
             publish: self.publish,
@@ -384,6 +463,9 @@ impl AuditSection {
             kek: self.kek.as_deref().map(kek).transpose()?,
             signer: self.signer.as_ref().map(signer).transpose()?,
             min_free: self.min_free,
+            group_delay: self.group_delay.map(|span| span.0),
+            commit_timeout: self.commit_timeout.map(|span| span.0),
+            append_only: self.append_only,
             witnesses: self.witness.iter().map(witness).collect::<Result<_, _>>()?,
             witness_required: self.witness_required,
             witness_max_age: self.witness_max_age.map(|span| span.0),
@@ -591,11 +673,24 @@ impl Config {
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
         options.operator_methods = self.operator.methods(options.mode)?;
         self.operator.listener()?;
+        options.admin = self.admin.options(&self.role)?;
         options.names = self.gateway.names;
         options.authorities = self.upstream.ca_file.as_ref().map(|path| beside(file, path));
         options.hosts =
             self.sandbox.hosts.iter().map(|(name, at)| (name.to_ascii_lowercase(), at.clone())).collect();
         options.baits.clone_from(&self.sandbox.baits);
+        if let Some((limit, cap)) = self.sandbox.limits.unreasonable() {
+            let message = match cap {
+                Some(cap) => format!("must be at most {cap}"),
+                None => "must be more than nothing".to_owned(),
+            };
+            return Err(Failure::field(&format!("sandbox.limits.{limit}"), message));
+        }
+        options.limits.clone_from(&self.sandbox.limits);
+        options.detect = self.sandbox.detect;
+        if let Some(idle_stop) = self.sandbox.idle_stop {
+            options.idle_stop = idle_stop.0;
+        }
         options.access = self.access.options()?;
         options.exposure = self.exposure_options(file)?;
         options.surface = self.surface.options()?;
@@ -615,10 +710,13 @@ impl Config {
         options.calls = self.calls.options()?;
         options.shaping = results::shaping(&self.firewall, &self.envelope, &self.artifacts)?;
         options.shaping.results = self.surface.results()?;
+        options.shaping.session_log = self.gateway.session_log == Switch::On;
         options.shaping.clients_keep =
             options.surface.profiles.values().any(|profile| profile.results.keeps());
         options.access.mode = self.gauntlet.capability_mode.into();
+        options.refresh = self.catalog.refresh()?;
         options.approval_wait = self.approvals.wait.map_or(options.approval_wait, |span| span.0);
+        self.gateway.http.limits()?;
         options.permit_ttl = self.permits.ttl.map_or(options.permit_ttl, |span| span.0);
         if !(Duration::from_secs(1)..=Duration::from_secs(300)).contains(&options.permit_ttl) {
             return Err(Failure::field("permits.ttl", "permits.ttl must be 1s to 300s"));
@@ -638,6 +736,11 @@ impl Config {
             Some(dir) => read_bundle(self.policy.preset, &beside(file, dir))?,
             None => Bundle::preset(self.policy.preset),
         };
+        // GOV-403 rule 5: what decides about servers, and what keeps evidence, is not theirs to touch.
+        options.protected.extend(self.policy.dir.as_ref().map(|dir| beside(file, dir)));
+        if let Some(KekSource::File(key)) = &options.audit.kek {
+            options.protected.push(key.clone());
+        }
         Ok(options)
     }
 

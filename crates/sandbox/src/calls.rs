@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 
 use libc::c_long;
+#[cfg(target_arch = "x86_64")]
+use seccompiler::sock_filter;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, apply_filter,
@@ -23,6 +25,8 @@ type Rules = BTreeMap<c_long, Vec<SeccompRule>>;
 /// Puts all filters in force. What `asks` is about is left to the filter that asks, because a refusal would come first.
 pub(crate) fn filter(asks: bool) -> Result<(), Failure> {
     let errno = |code: i32| SeccompAction::Errno(u32::try_from(code).unwrap_or(1));
+    #[cfg(target_arch = "x86_64")]
+    apply_filter(&without_x32()).within("seccomp", "x32")?;
     // The allow-list goes last: applying a filter must itself still be possible.
     apply(refused(asks)?, errno(libc::EPERM), SeccompAction::Allow)?;
     apply(unsupported_families()?, errno(libc::EAFNOSUPPORT), SeccompAction::Allow)?;
@@ -35,6 +39,23 @@ fn apply(rules: Rules, matched: SeccompAction, otherwise: SeccompAction) -> Resu
     let filter = SeccompFilter::new(rules, otherwise, matched, arch).within("seccomp", "rules")?;
     let program: BpfProgram = filter.try_into().within("seccomp", "program")?;
     apply_filter(&program).within("seccomp", "filter")
+}
+
+/// Calls of the second manner that this architecture knows have numbers of their own, which no rule would match: whoever
+/// makes one is ended, like a program of another architecture.
+#[cfg(target_arch = "x86_64")]
+fn without_x32() -> BpfProgram {
+    const X32: u32 = 0x4000_0000;
+    const KILL: u32 = 0x8000_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let statement = |code, k| sock_filter { code, jt: 0, jf: 0, k };
+    // Load the number; if the bit is in it, go on to the next line, else skip that.
+    vec![
+        statement(0x20, 0),
+        sock_filter { code: 0x45, jt: 0, jf: 1, k: X32 },
+        statement(0x06, KILL),
+        statement(0x06, ALLOW),
+    ]
 }
 
 /// What is always refused, and what is refused with certain arguments.

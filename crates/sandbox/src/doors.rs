@@ -88,8 +88,9 @@ pub(crate) fn open(profile: &Profile, control: &UnixStream) -> Result<(), Failur
     hand_over(control, DOORS, &opened).within("egress", "handing listeners over")
 }
 
-/// What a message with descriptors begins with: doors, watches on baits, where the kernel asks.
+/// What a message with descriptors begins with: doors, files for credentials, watches on baits, where the kernel asks.
 pub(crate) const DOORS: u8 = b'd';
+pub(crate) const FILES: u8 = b'f';
 pub(crate) const BAITS: u8 = b'b';
 pub(crate) const QUESTIONS: u8 = b'n';
 

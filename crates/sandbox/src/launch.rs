@@ -13,16 +13,20 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_core::failpoint;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::bait::{self, Bait, Watched};
-use crate::broker::StandIns;
+use crate::broker::{Secret, SecretFiles, StandIns};
 use crate::cgroup::Cgroup;
 use crate::doors;
 use crate::egress::{Doors, Outlook};
+use crate::looking::Roots;
 use crate::notify;
 use crate::profile::Profile;
 use crate::sentry::Sentry;
+use crate::stage::GO;
 use crate::trial::Canaries;
 
 /// The hidden mode of the executable.
@@ -89,6 +93,21 @@ pub struct Conditions {
     pub baits: Vec<PathBuf>,
     /// Facilities without which the program is started all the same (SBX-71).
     pub waived: Vec<String>,
+    /// Where the bytes are that are shown at some paths of the program, in place of what is there (SBX-30).
+    pub copies: BTreeMap<PathBuf, PathBuf>,
+    /// How closely it is watched.
+    pub detect: Detect,
+}
+
+/// How closely a program is watched (SBX-62).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Detect {
+    /// Calls that nobody has a reason to make, addresses, baits.
+    #[default]
+    Standard,
+    /// Every file that it asks for, too; that takes time.
+    Full,
 }
 
 /// Facilities that an operator may waive.
@@ -96,7 +115,8 @@ pub const WAIVABLE: [&str; 2] = ["landlock", "seccomp_notify"];
 
 impl Default for Conditions {
     fn default() -> Self {
-        Self { baits: bait::USUAL.iter().map(PathBuf::from).collect(), waived: Vec::new() }
+        let baits = bait::USUAL.iter().map(PathBuf::from).collect();
+        Self { baits, waived: Vec::new(), copies: BTreeMap::new(), detect: Detect::Standard }
     }
 }
 
@@ -111,6 +131,10 @@ pub(crate) struct Order {
     pub(crate) canaries: Canaries,
     pub(crate) baits: Vec<Bait>,
     pub(crate) waived: Vec<String>,
+    pub(crate) copies: BTreeMap<PathBuf, PathBuf>,
+    pub(crate) detect: Detect,
+    /// The program is left with the host's files: a test build's way to see the self-test notice it.
+    pub(crate) sabotaged: bool,
 }
 
 impl Order {
@@ -159,10 +183,23 @@ impl Launcher {
         stdout: Stdio,
         stderr: Stdio,
     ) -> Result<Caged, LaunchError> {
-        let (mut command, handshake) = self.prepare(profile, &Conditions::default())?;
+        self.launch_under(&Conditions::default(), profile, stdin, stdout, stderr)
+    }
+
+    /// The same, under other conditions than the usual ones.
+    pub fn launch_under(
+        &self,
+        conditions: &Conditions,
+        profile: &Profile,
+        stdin: Stdio,
+        stdout: Stdio,
+        stderr: Stdio,
+    ) -> Result<Caged, LaunchError> {
+        let (mut command, handshake) = self.prepare(profile, conditions)?;
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         let mut child = Guard(Some(command.spawn()?));
-        let Confined { layers, cgroup, doors } = handshake.complete(child.0.as_ref().map_or(0, Child::id))?;
+        let pid = child.0.as_ref().map_or(0, Child::id);
+        let Confined { layers, cgroup, doors, .. } = handshake.complete(pid, &[])?;
         let child = child.0.take().expect("taken once");
         Ok(Caged { child, layers, cgroup, doors })
     }
@@ -190,7 +227,12 @@ pub struct Confined {
     pub cgroup: Cgroup,
     /// Its ways out.
     pub doors: Doors,
+    /// Its files for credentials.
+    pub files: SecretFiles,
 }
+
+/// What is in the environment of one process alone: names, and credentials that were lent to its one call.
+pub type Variables = [(String, Arc<Secret>)];
 
 /// A launcher that was started, or is about to be.
 #[derive(Debug)]
@@ -204,7 +246,7 @@ pub struct Handshake {
 impl Handshake {
     /// Tells the launcher with this process id what to do, looks at its report, and lets it go. Blocks for as long as
     /// that takes.
-    pub fn complete(self, pid: u32) -> Result<Confined, LaunchError> {
+    pub fn complete(self, pid: u32, lent: &Variables) -> Result<Confined, LaunchError> {
         let Self { ours, theirs, profile, conditions } = self;
         // Its end is its own now; if it dies, ours must see that.
         drop(theirs);
@@ -217,13 +259,17 @@ impl Handshake {
             canaries: baits.canaries.clone(),
             baits: bait::prepare(&conditions.baits, &profile)?,
             waived: conditions.waived,
+            copies: conditions.copies,
+            detect: conditions.detect,
+            sabotaged: failpoint::pass_io("sandbox.sabotage_mounts").is_err(),
             profile,
         };
         let mut line = serde_json::to_vec(&order).map_err(io::Error::other)?;
         line.push(b'\n');
         (&ours).write_all(&line)?;
-        let Order { profile, baits: laid, .. } = order;
+        let Order { profile, baits: laid, detect, .. } = order;
         let doors = doors::receive(&profile, &ours)?;
+        let files = doors::take(&ours, doors::FILES)?.unwrap_or_default();
         let (sentry, told) = Sentry::new(&profile.expected_denials);
         let sentry = Arc::new(sentry);
         let unwatched = |error: io::Error| LaunchError::Facility {
@@ -236,7 +282,8 @@ impl Handshake {
         }
         // The self-test asks too, so answers are given from here on.
         if let Some(listener) = doors::take(&ours, doors::QUESTIONS)?.and_then(|mut opened| opened.pop()) {
-            notify::answer(listener, Arc::clone(&sentry))?;
+            let roots = (detect == Detect::Full).then(|| Roots::of(&profile, &laid));
+            notify::answer(listener, Arc::clone(&sentry), roots)?;
         }
         let layers = match report(&ours)? {
             Report::Ready(layers) => layers,
@@ -251,10 +298,31 @@ impl Handshake {
         sentry.arm();
         let contents = laid.into_iter().map(|bait| bait.content).collect();
         let outlook = Outlook { sentry, told, watched, contents };
+        let files = SecretFiles::new(&profile, files)?;
         let doors = Doors::new(profile, doors, stand_ins, outlook)?;
-        (&ours).write_all(b"go\n")?;
-        Ok(Confined { layers, cgroup, doors })
+        failpoint::pass_io("sandbox.before_exec")?;
+        (&ours).write_all(&go(lent)?)?;
+        Ok(Confined { layers, cgroup, doors, files })
     }
+}
+
+/// The word that lets the program go, with what it alone is given. Wiped once it is said.
+fn go(lent: &Variables) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut values = BTreeMap::new();
+    for (name, secret) in lent {
+        let value = std::str::from_utf8(secret.expose()).ok().filter(|value| !value.contains('\0'));
+        let value = value.ok_or_else(|| io::Error::other(format!("{name}: a variable holds text")))?;
+        values.insert(name.as_str(), value);
+    }
+    // Long enough from the start: what grows leaves copies behind.
+    let room = values.iter().map(|(name, value)| 6 * (name.len() + value.len()) + 16).sum::<usize>();
+    let mut word = Zeroizing::new(Vec::with_capacity(room + 16));
+    word.extend_from_slice(GO.as_bytes());
+    if !values.is_empty() {
+        serde_json::to_writer(&mut *word, &values).map_err(io::Error::other)?;
+    }
+    word.push(b'\n');
+    Ok(word)
 }
 
 fn report(control: &UnixStream) -> Result<Report, LaunchError> {

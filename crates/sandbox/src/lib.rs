@@ -22,6 +22,7 @@
 //! | `doors` | the ways out: listeners inside, handed to the gateway |
 //! | [`egress`] | what passes through them: the gateway's side |
 //! | `notify`, [`bait`] | attempts that are refused and noticed: calls, addresses, files nobody has a reason to open |
+//! | `looking` | every file that is asked for, where an operator wants that noticed too |
 //! | `sentry` | what was noticed, and whether that is the end of it |
 //! | [`broker`] | credentials on their last hop: values, placeholders, values that come back |
 //! | [`doctor`] | what this machine can do, and what to change |
@@ -45,6 +46,7 @@ pub mod doctor;
 mod doors;
 pub mod egress;
 pub mod launch;
+mod looking;
 mod notify;
 mod privileges;
 pub mod profile;
@@ -56,5 +58,5 @@ mod view;
 
 pub use cgroup::Cgroup;
 pub use egress::{Doors, Gate, Loan, Observed, Pass};
-pub use launch::{Caged, Conditions, Confined, Handshake, LaunchError, Launcher, Layers};
+pub use launch::{Caged, Conditions, Confined, Detect, Handshake, LaunchError, Launcher, Layers, Variables};
 pub use profile::{Access, EgressScope, FsScope, Limits, Profile, SecretScope, Tls, Via};

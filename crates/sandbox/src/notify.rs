@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 use libc::c_long;
 
+use crate::launch::Detect;
+use crate::looking::{self, Roots};
 use crate::sentry::Sentry;
 use crate::stage::Failure;
 
@@ -27,6 +29,12 @@ pub(crate) const ASKED: [c_long; 8] = [
     libc::SYS_unshare,
     libc::SYS_setns,
 ];
+
+/// Calls that open files by their names.
+#[cfg(target_arch = "x86_64")]
+const OPENING: [c_long; 3] = [libc::SYS_open, libc::SYS_openat, libc::SYS_creat];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENING: [c_long; 1] = [libc::SYS_openat];
 
 /// Families of sockets about which we are asked.
 pub(crate) const FAMILIES: [i32; 2] = [libc::AF_PACKET, libc::AF_VSOCK];
@@ -44,14 +52,16 @@ pub(crate) enum Attempt {
     Bait(String),
     /// A file of the program itself was changed while it runs.
     Artifact(String),
+    /// It asked for a file that is none of its business (SBX-62).
+    File(String),
 }
 
 /// Puts the filter in force on this process; gives the descriptor at which the kernel asks.
 #[allow(unsafe_code)]
-pub(crate) fn install() -> Result<OwnedFd, Failure> {
+pub(crate) fn install(detect: Detect) -> Result<OwnedFd, Failure> {
     const SET_MODE_FILTER: libc::c_uint = 1;
     const NEW_LISTENER: libc::c_ulong = 8;
-    let program = program();
+    let program = program(detect);
     let filter = libc::sock_fprog {
         len: u16::try_from(program.len()).map_err(|error| Failure::new("seccomp_notify", error))?,
         filter: program.as_ptr().cast_mut(),
@@ -68,7 +78,7 @@ pub(crate) fn install() -> Result<OwnedFd, Failure> {
 }
 
 /// The filter: who is asked about is in `ASKED`, a connection or datagram with an address, a socket of an odd kind.
-fn program() -> Vec<libc::sock_filter> {
+fn program(detect: Detect) -> Vec<libc::sock_filter> {
     const ASK: u32 = 0x7fc0_0000;
     const ALLOW: u32 = 0x7fff_0000;
     let load = |offset: u32| stmt(0x20, offset);
@@ -80,6 +90,11 @@ fn program() -> Vec<libc::sock_filter> {
     let mut filter = vec![load(4), jump(0x15, ARCHITECTURE, 1, 0), stmt(0x06, ALLOW), load(0)];
     for call in ASKED {
         filter.extend(ask_if(number(call)));
+    }
+    if detect == Detect::Full {
+        for call in OPENING {
+            filter.extend(ask_if(number(call)));
+        }
     }
     filter.extend(ask_if(number(libc::SYS_connect)));
     // sendto: only with an address.
@@ -122,10 +137,14 @@ fn jump(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
 }
 
 /// Answers the kernel until the last process behind the filter is gone, on a thread of its own.
-pub(crate) fn answer(listener: OwnedFd, sentry: Arc<Sentry>) -> io::Result<()> {
+/// With `roots`, every file that is asked for is held against them.
+pub(crate) fn answer(listener: OwnedFd, sentry: Arc<Sentry>, roots: Option<Roots>) -> io::Result<()> {
     let work = move || {
         while let Some(asked) = next(&listener) {
-            let (attempt, answer) = judge(&asked);
+            let (attempt, answer) = match roots.as_ref().and_then(|roots| opened(roots, &asked)) {
+                Some(attempt) => (attempt, Answer::Go),
+                None => judge(&asked),
+            };
             if let Some(attempt) = attempt {
                 // Before the process goes on: what it says next is not believed any more.
                 sentry.saw(attempt);
@@ -140,6 +159,18 @@ pub(crate) fn answer(listener: OwnedFd, sentry: Arc<Sentry>) -> io::Result<()> {
 enum Answer {
     Go,
     Refuse(i32),
+}
+
+/// What opening a file comes to, if that is what is asked about. The kernel goes on as if nobody had looked.
+fn opened(roots: &Roots, asked: &libc::seccomp_notif) -> Option<Option<Attempt>> {
+    let (call, arguments) = (c_long::from(asked.data.nr), asked.data.args);
+    if !OPENING.contains(&call) {
+        return None;
+    }
+    let here = u64::from(libc::AT_FDCWD as u32);
+    let (folder, at) =
+        if call == libc::SYS_openat { (arguments[0], arguments[1]) } else { (here, arguments[0]) };
+    Some(looking::beyond(roots, asked.pid, folder, at).map(Attempt::File))
 }
 
 fn judge(asked: &libc::seccomp_notif) -> (Option<Attempt>, Answer) {

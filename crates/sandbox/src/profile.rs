@@ -145,6 +145,32 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// What no configuration goes beyond (SBX-12).
+    pub const CAPS: [(&'static str, u64); 3] = [("memory", 8 << 30), ("pids", 1024), ("tmp", 4 << 30)];
+
+    /// Which limit is beyond its cap, and what that is; or leaves nothing to use, and then without one.
+    pub fn unreasonable(&self) -> Option<(&'static str, Option<u64>)> {
+        let given = [
+            ("memory", self.memory),
+            ("pids", self.pids),
+            ("tmp", self.tmp),
+            ("nofile", self.nofile),
+            ("fsize", self.fsize),
+        ];
+        given.into_iter().find_map(|(name, given)| {
+            let cap = Self::CAPS.into_iter().find(|(capped, _)| *capped == name).map(|(_, cap)| cap);
+            let beyond = cap.is_some_and(|cap| given > cap);
+            (beyond || given == 0).then_some((name, cap.filter(|_| beyond)))
+        })
+    }
+
+    /// Whether nobody said otherwise.
+    pub fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 impl Profile {
     /// A profile in which `command` has nothing but itself and the defaults.
     pub fn bare(command: impl Into<PathBuf>, args: Vec<String>) -> Self {

@@ -13,6 +13,7 @@ use landlock::{
 };
 
 use crate::bait::Bait;
+use crate::broker::{FOLDER, names};
 use crate::doors;
 use crate::profile::{Access, Profile};
 use crate::stage::{Failure, Within as _};
@@ -55,6 +56,9 @@ pub(crate) fn enforce(profile: &Profile, baits: &[Bait]) -> Result<i32, Failure>
     }
     for path in &profile.artifacts {
         rules = allow(rules, path, read)?;
+    }
+    if names(profile).next().is_some() {
+        rules = allow(rules, Path::new(FOLDER), read)?;
     }
     // What cannot be opened would not be noticed.
     for bait in baits {

@@ -65,6 +65,7 @@ impl Sentry {
             Attempt::Probe(_) => None,
             Attempt::Bait(_) => Some("bait"),
             Attempt::Artifact(_) => Some("artifact"),
+            Attempt::File(_) => Some("file"),
         }
     }
 

@@ -16,6 +16,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork};
+use portcullis_core::failpoint;
 
 use crate::launch::{Layers, Order, Report};
 use crate::profile::Profile;
@@ -26,6 +27,9 @@ use crate::{bait, calls, doors, notify, privileges, rules, trial};
 const FAILED: i32 = 125;
 /// The longest order: a profile with many scopes.
 const LONGEST_ORDER: u64 = 16 << 20;
+/// The word that lets the program go, and the longest that may follow it: a few credentials.
+pub(crate) const GO: &str = "go";
+const LONGEST_WORD: u64 = 1 << 20;
 /// Who the program is, in its own eyes.
 const UID: u32 = 1000;
 
@@ -110,7 +114,7 @@ fn first(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
         unshare(flag).within(facility, "unshare")?;
     }
     // The mounts of these descriptors must be ours, or they could not be mounted again.
-    let sources = Sources::open(&order.profile)?;
+    let sources = Sources::open(&order.profile, &order.copies)?;
     // A change of credentials forgets it.
     privileges::die_with_parent().within("launcher", "parent death signal")?;
     privileges::ignore_requests_to_end();
@@ -123,10 +127,15 @@ fn first(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
 /// Process 1: makes the view and stays.
 fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, Failure> {
     privileges::die_with_parent().within("launcher", "parent death signal")?;
-    View::build(&order.profile, &sources, order.authority.as_deref(), &order.baits)?;
+    let files =
+        View::build(&order.profile, &sources, order.authority.as_deref(), &order.baits, !sabotaged(order))?;
     drop(sources);
     privileges::raise_loopback().within("netns", "loopback")?;
     doors::open(&order.profile, control)?;
+    if !files.is_empty() {
+        doors::hand_over(control, doors::FILES, &files).within("view", "handing files over")?;
+    }
+    drop(files);
     let watching = bait::watch(&order.baits)?;
     doors::hand_over(control, doors::BAITS, &[watching]).within("bait", "handing watches over")?;
     nix::unistd::sethostname("sandbox").within("utsns", "host name")?;
@@ -138,6 +147,11 @@ fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, 
         Some(program) => Ok(reap(program, &watched)),
         None => third(control, order),
     }
+}
+
+/// Whether a test wants to see what happens without a view. No other build can be told to.
+fn sabotaged(order: &Order) -> bool {
+    failpoint::BUILT_IN && order.sabotaged
 }
 
 /// The last steps before the program.
@@ -156,7 +170,7 @@ fn third(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
         }
         enforced => enforced?,
     };
-    let asks = match notify::install() {
+    let asks = match notify::install(order.detect) {
         Ok(listener) => {
             doors::hand_over(control, doors::QUESTIONS, &[listener])
                 .within("seccomp_notify", "handing over")?;
@@ -172,12 +186,18 @@ fn third(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
     let checks = trial::run(profile, &order.canaries)?;
     let layers = Layers { landlock, seccomp: calls::NAME.into(), waived, uid_separation: false, checks };
     report(control, &Report::Ready(layers));
+    let Some(lent) = told_to_go(control) else { return Ok(FAILED) };
+    let mut variables = order.variables.clone();
+    variables.extend(lent);
+    become_program(profile, &variables)
+}
+
+/// The word, and what is in the environment of this one process alone; nothing if the word is another.
+fn told_to_go(control: &UnixStream) -> Option<BTreeMap<String, String>> {
     let mut word = String::new();
-    let _ = BufReader::new(control.take(16)).read_line(&mut word);
-    if word != "go\n" {
-        return Ok(FAILED);
-    }
-    become_program(profile, &order.variables)
+    BufReader::new(control.take(LONGEST_WORD)).read_line(&mut word).ok()?;
+    let lent = word.strip_prefix(GO)?.strip_suffix('\n')?;
+    if lent.is_empty() { Some(BTreeMap::new()) } else { serde_json::from_str(lent).ok() }
 }
 
 fn become_program(profile: &Profile, more: &BTreeMap<String, String>) -> Result<i32, Failure> {

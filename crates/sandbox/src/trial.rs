@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::broker::{FOLDER, names};
 use crate::doors::{self, Door};
 use crate::profile::{Access, Profile};
 use crate::stage::Failure;
@@ -31,6 +32,9 @@ pub(crate) fn run(profile: &Profile, canaries: &Canaries) -> Result<Vec<String>,
     checks.must_fail("view", "canary file", fs::metadata(&canaries.file).map(drop))?;
     for scope in &profile.fs {
         scope_works(&mut checks, &scope.path, scope.access)?;
+    }
+    for name in names(profile) {
+        credential_file(&mut checks, name)?;
     }
     let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let patience = Duration::from_millis(500);
@@ -133,6 +137,15 @@ fn scope_works(checks: &mut Checks, path: &Path, access: Access) -> Result<(), F
             checks.must("view", &format!("write {name}"), created.is_ok(), said)
         }
     }
+}
+
+/// There, readable, empty, and not to be written: nothing is lent to anybody yet.
+fn credential_file(checks: &mut Checks, name: &str) -> Result<(), Failure> {
+    let path = Path::new(FOLDER).join(name);
+    let empty = fs::read(&path).is_ok_and(|content| content.is_empty());
+    checks.must("view", &format!("read {}", path.display()), empty, "it is missing, or not empty")?;
+    let written = fs::File::options().append(true).open(&path).map(drop);
+    checks.must_fail("view", &format!("write {}", path.display()), written)
 }
 
 fn forbidden_calls(checks: &mut Checks) -> Result<(), Failure> {

@@ -3,16 +3,17 @@
 //! A new root on a small tmpfs, into which what the profile names is mounted from descriptors. What is not mounted does
 //! not exist: a symbolic link that leads out leads nowhere, and no race can change that.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, symlink};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use crate::bait::{self, Bait};
-use crate::broker::{OWN_BUNDLE, WHOLE_BUNDLE};
+use crate::broker::{FOLDER, OWN_BUNDLE, WHOLE_BUNDLE, names};
 use crate::doors;
 use crate::profile::{Access, Profile};
 use crate::rules;
@@ -21,6 +22,8 @@ use crate::stage::{Failure, Within as _};
 /// Where the new root is put together. Anything that exists everywhere will do: it is covered in our namespace only.
 const ROOT: &str = "/tmp";
 const VIEW: &str = "view";
+/// Files for credentials, beside the view: we write them from here, and they are shown for reading.
+const SECRETS: &str = "secrets";
 
 /// Libraries and data of the system. Folders without which programs do not start, and with which they can start
 /// nothing else.
@@ -58,7 +61,8 @@ enum Kind {
 
 impl Sources {
     /// Opens everything once, without following a symbolic link anywhere on the way (SBX-20, step 1).
-    pub(crate) fn open(profile: &Profile) -> Result<Self, Failure> {
+    /// Some paths of the program show other bytes than lie there.
+    pub(crate) fn open(profile: &Profile, copies: &BTreeMap<PathBuf, PathBuf>) -> Result<Self, Failure> {
         let mut items = Vec::new();
         for path in RUNTIME.map(Path::new) {
             // A link, as on systems with one /usr, is made again instead.
@@ -73,11 +77,12 @@ impl Sources {
         let links = interpreters(profile);
         let own = std::iter::once(&profile.command).chain(&profile.artifacts).chain(&profile.exec);
         for path in own.chain(links.iter().map(|(_, interpreter)| interpreter)) {
-            // What lies in the runtime is there already.
-            let there = RUNTIME.iter().any(|runtime| path.starts_with(runtime))
+            let copy = copies.get(path);
+            // What lies in the runtime is there already, unless other bytes are shown.
+            let there = copy.is_none() && RUNTIME.iter().any(|runtime| path.starts_with(runtime))
                 || items.iter().any(|(known, _, _)| known == path);
             if !there {
-                items.push((path.clone(), resolve(path)?, Kind::Program));
+                items.push((path.clone(), resolve(copy.unwrap_or(path))?, Kind::Program));
             }
         }
         for scope in &profile.fs {
@@ -134,12 +139,14 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
+    /// Makes the view and, unless a test wants to see what happens without, moves into it; gives the files for credentials, open for writing.
     pub(crate) fn build(
         profile: &Profile,
         sources: &Sources,
         authority: Option<&str>,
         baits: &[Bait],
-    ) -> Result<(), Failure> {
+        move_in: bool,
+    ) -> Result<Vec<OwnedFd>, Failure> {
         let view = View { profile, authority, baits };
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
@@ -148,10 +155,19 @@ impl View<'_> {
         tmpfs(Path::new(ROOT), "size=4m,nr_inodes=4096,mode=755", MsFlags::empty())?;
         std::env::set_current_dir(ROOT).within("mountns", "new root")?;
         directory(Path::new(VIEW))?;
+        let secrets = secret_files(profile)?;
         // A mount of its own, as pivoting wants it.
         mount(Some(VIEW), VIEW, none, MsFlags::MS_BIND, none).within("mountns", "new root")?;
         std::env::set_current_dir(VIEW).within("mountns", "new root")?;
         view.fill(sources, &etc)?;
+        if !secrets.is_empty() {
+            let folder = Path::new("..").join(SECRETS);
+            let opened = rustix::fs::open(&folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+            show(Path::new(FOLDER), &opened.within("view", FOLDER)?, Kind::Read)?;
+        }
+        if !move_in {
+            return Ok(secrets);
+        }
         nix::unistd::pivot_root(".", ".").within("mountns", "pivot_root")?;
         umount2(".", MntFlags::MNT_DETACH).within("mountns", "the old root")?;
         std::env::set_current_dir("/").within("mountns", "new root")?;
@@ -161,7 +177,8 @@ impl View<'_> {
             | MsFlags::MS_RDONLY
             | MsFlags::MS_NOSUID
             | MsFlags::MS_NODEV;
-        mount(none, "/", none, flags, none).within("mountns", "read-only root")
+        mount(none, "/", none, flags, none).within("mountns", "read-only root")?;
+        Ok(secrets)
     }
 
     /// Makes everything below the current folder.
@@ -198,6 +215,20 @@ impl View<'_> {
         mount(Some("proc"), "proc", Some("proc"), flags, Some("subset=pid,hidepid=invisible"))
             .within("proc", "mount")
     }
+}
+
+/// Empty files for credentials, open for writing; for the program to read, and for nobody to write.
+fn secret_files(profile: &Profile) -> Result<Vec<OwnedFd>, Failure> {
+    if names(profile).next().is_none() {
+        return Ok(Vec::new());
+    }
+    directory(Path::new(SECRETS))?;
+    let create = |name: &str| {
+        let mut options = fs::File::options();
+        options.write(true).create_new(true).mode(0o400);
+        options.open(Path::new(SECRETS).join(name)).map(OwnedFd::from).within("view", name)
+    };
+    names(profile).map(create).collect()
 }
 
 /// Mounts an opened file or folder at its own path. Without what is mounted below it, which the kernel refuses if

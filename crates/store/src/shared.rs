@@ -393,6 +393,22 @@ impl Shared {
         .await
     }
 
+    /// Every replica that ever took part: its log, up to which of its records everything is published, and whether it is
+    /// connected now.
+    pub async fn replicas(&self) -> Result<Vec<(String, u64, bool)>, SharedError> {
+        in_time(async {
+            let rows: Vec<(String, i64, bool)> = sqlx::query_as(
+                "SELECT log, settled, EXISTS (SELECT 1 FROM pg_stat_activity
+                     WHERE application_name = 'portcullis ' || log) FROM portcullis.replica ORDER BY log",
+            )
+            .fetch_all(&self.pool)
+            .await?;
+            let settled = |settled: i64| (settled + 1).max(0).unsigned_abs();
+            Ok(rows.into_iter().map(|(log, upto, present)| (log, settled(upto), present)).collect())
+        })
+        .await
+    }
+
     /// Everything before `next_seq` is published, and this replica is changing nothing.
     pub async fn settle(&self, next_seq: u64) -> Result<(), SharedError> {
         in_time(async {

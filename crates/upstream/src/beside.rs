@@ -11,6 +11,8 @@ use portcullis_governance::boundary::BoxFuture;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::Trace;
+
 /// Who attends to a call: hears what is said beside it, and answers what is asked.
 pub trait Beside: Send + Sync + fmt::Debug {
     /// A notification that belongs to the call. Never waits.
@@ -48,6 +50,8 @@ pub struct Wants {
     pub capabilities: Value,
     /// The answers to an earlier `input_required`, and its state byte for byte (PRO-68).
     pub input: Option<Input>,
+    /// Whose work it is part of.
+    pub trace: Trace,
 }
 
 /// What a repeated call brings along.

@@ -5,13 +5,14 @@
 //! failure makes the next attempt wait a little, then longer; after several in a row nobody waits any more and
 //! callers are refused at once until the pause is over (PRO-39).
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use portcullis_core::ServerIdentity;
 use portcullis_governance::boundary::ProbeAuthority;
+use portcullis_sandbox::Profile;
 use tokio::sync::{Mutex, broadcast};
 use tokio::time::Instant;
 
@@ -19,15 +20,19 @@ use crate::event::Events;
 use crate::greeting::Probe;
 use crate::{Endpoint, Era, Followed, Live, Settings, Snapshot, UpstreamError, UpstreamEvent};
 
-/// The connection to one server, shared by all clients.
+/// A connection to one server, shared by whoever is served by the same process of it.
 #[derive(Debug)]
 pub struct Connection {
     server: ServerIdentity,
-    endpoint: Endpoint,
+    endpoint: Arc<Endpoint>,
     authority: Arc<dyn ProbeAuthority>,
     settings: Settings,
     events: Events,
     live: ArcSwapOption<Live>,
+    /// Those that were made for one call each, and may be under way.
+    single: std::sync::Mutex<Vec<Weak<Live>>>,
+    /// Which era the server speaks, once that is known; the same for all connections to it.
+    era: Arc<KnownEra>,
     /// Held while connecting: one attempt at a time.
     history: Mutex<History>,
     failures: AtomicU32,
@@ -38,10 +43,31 @@ pub struct Connection {
 /// What earlier attempts taught.
 #[derive(Debug, Default)]
 struct History {
-    era: Option<Era>,
     connected_before: bool,
     not_before: Option<Instant>,
     last_error: String,
+}
+
+/// The era that was found, if any.
+#[derive(Debug, Default)]
+struct KnownEra(AtomicU8);
+
+impl KnownEra {
+    fn get(&self) -> Option<Era> {
+        match self.0.load(Ordering::Acquire) {
+            1 => Some(Era::Legacy),
+            2 => Some(Era::Modern),
+            _ => None,
+        }
+    }
+
+    fn set(&self, era: Era) {
+        let number = match era {
+            Era::Legacy => 1,
+            Era::Modern => 2,
+        };
+        self.0.store(number, Ordering::Release);
+    }
 }
 
 /// Where a connection is.
@@ -88,11 +114,13 @@ impl Connection {
     ) -> Self {
         Self {
             server,
-            endpoint,
+            endpoint: Arc::new(endpoint),
             authority,
             settings,
             events: Events::new(),
             live: ArcSwapOption::empty(),
+            single: std::sync::Mutex::default(),
+            era: Arc::default(),
             history: Mutex::default(),
             failures: AtomicU32::new(0),
             connecting: AtomicBool::new(false),
@@ -102,9 +130,36 @@ impl Connection {
 
     /// Spares the question which era the server speaks: the answer was stored with its registration (PRO-2).
     #[must_use]
-    pub fn remembering(mut self, era: Era) -> Self {
-        self.history.get_mut().era = Some(era);
+    pub fn remembering(self, era: Era) -> Self {
+        self.era.set(era);
         self
+    }
+
+    /// Another connection to the same server, whose process is in another cage. What happens on either is told to the
+    /// listeners of both.
+    #[must_use]
+    pub fn in_cage(&self, profile: &Profile) -> Self {
+        let endpoint = match &*self.endpoint {
+            Endpoint::Stdio(program) => {
+                let profile = Box::new(profile.clone());
+                Endpoint::Stdio(crate::StdioEndpoint { profile, ..program.clone() })
+            }
+            other => other.clone(),
+        };
+        self.toward(endpoint)
+    }
+
+    /// Another connection to the same server, which knows nothing of this one.
+    pub fn another(&self) -> Self {
+        self.toward((*self.endpoint).clone())
+    }
+
+    fn toward(&self, endpoint: Endpoint) -> Self {
+        Self {
+            events: self.events.sibling(),
+            era: Arc::clone(&self.era),
+            ..Self::new(self.server.clone(), endpoint, Arc::clone(&self.authority), self.settings.clone())
+        }
     }
 
     /// The server this leads to.
@@ -138,12 +193,50 @@ impl Connection {
         self.connecting.store(true, Ordering::Release);
         let connected = self.connect(&mut history).await;
         self.connecting.store(false, Ordering::Release);
-        connected.inspect_err(|error| {
-            let failures = self.failures.fetch_add(1, Ordering::AcqRel) + 1;
-            history.not_before = Some(Instant::now() + self.settings.pause(failures));
-            history.last_error = error.to_string();
-            tracing::warn!(server = %self.server, failures, %error, "cannot connect");
-        })
+        connected.inspect_err(|error| self.failed(&mut history, error))
+    }
+
+    fn failed(&self, history: &mut History, error: &UpstreamError) {
+        let failures = self.failures.fetch_add(1, Ordering::AcqRel) + 1;
+        history.not_before = Some(Instant::now() + self.settings.pause(failures));
+        history.last_error = error.to_string();
+        tracing::warn!(server = %self.server, failures, %error, "cannot connect");
+    }
+
+    /// A connection beside the one that lasts, for one call; whoever has it ends it.
+    pub async fn single(&self) -> Result<Arc<Live>, UpstreamError> {
+        let history = self.history.lock().await;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(UpstreamError::Closed);
+        }
+        self.pause(&history).await?;
+        drop(history);
+        let made = self.make(self.era.get()).await;
+        let mut history = self.history.lock().await;
+        let live = made.inspect_err(|error| self.failed(&mut history, error))?;
+        history.not_before = None;
+        self.failures.store(0, Ordering::Release);
+        self.remember(&live);
+        // Closed meanwhile: nobody will end it.
+        if self.closed.load(Ordering::Acquire) {
+            live.close(Duration::ZERO).await;
+            return Err(UpstreamError::Closed);
+        }
+        Ok(live)
+    }
+
+    /// Ends what is up, unless somebody has it in hand; the next caller starts it again. `held` counts who has, and is raised
+    /// before the connection is asked for.
+    pub async fn stop_unless_held(&self, held: &std::sync::Mutex<usize>) {
+        // Whoever comes meanwhile waits until it has ended: two of a kind must not run side by side.
+        let _no_new_attempt = self.history.lock().await;
+        let unneeded = {
+            let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+            if *held > 0 { None } else { self.live.swap(None) }
+        };
+        if let Some(live) = unneeded {
+            live.close(self.settings.drain).await;
+        }
     }
 
     /// Everything the server lists now.
@@ -172,7 +265,7 @@ impl Connection {
             phase,
             era: live.as_ref().map(|live| live.greeting().era),
             protocol_version: live.as_ref().map(|live| live.greeting().protocol_version),
-            in_flight: live.as_ref().map_or(0, |live| live.in_flight()),
+            in_flight: live.as_ref().map_or(0, |live| live.in_flight()) + self.singles_in_flight(),
             failures,
             pid: live.as_ref().and_then(|live| live.pid()),
         }
@@ -189,9 +282,24 @@ impl Connection {
         self.closed.store(true, Ordering::Release);
         // Waits for an attempt under way, so that it cannot leave a child behind.
         let _no_new_attempt = self.history.lock().await;
-        if let Some(live) = self.live.swap(None) {
-            live.close(self.settings.drain).await;
-        }
+        let mut all: Vec<Arc<Live>> = self.live.swap(None).into_iter().collect();
+        let single = std::mem::take(&mut *self.single.lock().unwrap_or_else(PoisonError::into_inner));
+        all.extend(single.iter().filter_map(Weak::upgrade));
+        let drain = self.settings.drain;
+        let closing: tokio::task::JoinSet<()> =
+            all.into_iter().map(|live| async move { live.close(drain).await }).collect();
+        closing.join_all().await;
+    }
+
+    fn remember(&self, live: &Arc<Live>) {
+        let mut single = self.single.lock().unwrap_or_else(PoisonError::into_inner);
+        single.retain(|live| live.strong_count() > 0);
+        single.push(Arc::downgrade(live));
+    }
+
+    fn singles_in_flight(&self) -> usize {
+        let single = self.single.lock().unwrap_or_else(PoisonError::into_inner);
+        single.iter().filter_map(Weak::upgrade).map(|live| live.in_flight()).sum()
     }
 
     fn alive(&self) -> Option<Arc<Live>> {
@@ -215,16 +323,7 @@ impl Connection {
             // Its process may still be ending; two of a kind must not run side by side.
             gone.close(Duration::ZERO).await;
         }
-        let probe = Probe { server: &self.server, authority: &self.authority, settings: &self.settings };
-        let connected = probe.connect(&self.endpoint, history.era, &self.events).await?;
-        let live = Arc::new(Live::new(
-            self.server.clone(),
-            connected,
-            Arc::clone(&self.authority),
-            self.settings.clone(),
-            self.events.clone(),
-        ));
-        history.era = Some(live.greeting().era);
+        let live = self.make(self.era.get()).await?;
         if history.connected_before {
             // Told before anybody can call: what came back may not be what went away.
             let snapshot = match live.snapshot().await {
@@ -242,6 +341,23 @@ impl Connection {
         self.failures.store(0, Ordering::Release);
         self.live.store(Some(Arc::clone(&live)));
         Ok(live)
+    }
+}
+
+impl Connection {
+    async fn make(&self, remembered: Option<Era>) -> Result<Arc<Live>, UpstreamError> {
+        let probe = Probe { server: &self.server, authority: &self.authority, settings: &self.settings };
+        let connected = probe.connect(&self.endpoint, remembered, &self.events, &[]).await?;
+        let live = Live::new(
+            self.server.clone(),
+            Arc::clone(&self.endpoint),
+            connected,
+            Arc::clone(&self.authority),
+            self.settings.clone(),
+            self.events.clone(),
+        );
+        self.era.set(live.greeting().era);
+        Ok(Arc::new(live))
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use portcullis_core::Sha256Digest;
 use portcullis_core::jsonrpc::{self, Kind, Message};
-use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
+use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
@@ -32,7 +33,7 @@ pub(crate) struct Desk {
 }
 
 /// A message on its way to the server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Outgoing {
     pub(crate) bytes: Bytes,
     /// Credentials, for carriers that have headers.
@@ -56,8 +57,14 @@ impl Desk {
     /// Sends a request and waits for its answer. Whoever stops waiting, by time, by cancellation or by dropping
     /// this future, is taken off the table, and the server is told.
     pub(crate) async fn exchange(&self, exchange: Exchange<'_>, mut cancel: CancellationSignal) -> Outcome {
-        let Exchange { id, bytes, method, timeout, max_response_bytes, attendant, headers, .. } = exchange;
-        let answer = match self.pending.register(id, max_response_bytes, attendant.cloned()) {
+        let Exchange { id, call, bytes, method, timeout, max_response_bytes, attendant, headers, .. } =
+            exchange;
+        let answer = match self.pending.register(
+            id,
+            max_response_bytes,
+            attendant.cloned(),
+            call.map(ValidatedPermit::of_call),
+        ) {
             Ok(answer) => answer,
             Err(reason) => return unavailable(reason, false),
         };
@@ -176,8 +183,16 @@ impl Desk {
                 let _ = waiting.reply.send(outcome(waiting.max_response_bytes));
             }
             // Not late: it ends a subscription that we ended.
-            Addressee::GaveUp if id.is_some_and(|id| self.events.followed().is_over(id)) => {}
-            Addressee::GaveUp => self.events.emit(UpstreamEvent::LateAnswer),
+            Addressee::GaveUp(_) if id.is_some_and(|id| self.events.followed().is_over(id)) => {}
+            Addressee::GaveUp(call) => {
+                let answer = match outcome(usize::MAX) {
+                    Outcome::Result(raw) | Outcome::RpcError(raw) => raw,
+                    Outcome::TooLarge { prefix, .. } => prefix,
+                    Outcome::Escaped { .. } | Outcome::PassedOn | Outcome::Failed(_) => Bytes::new(),
+                };
+                let (bytes, sha256) = (answer.len(), Sha256Digest::of(&answer));
+                self.events.emit(UpstreamEvent::LateAnswer { call, bytes, sha256 });
+            }
             Addressee::Nobody => self.events.emit(UpstreamEvent::UnknownId),
         }
     }

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
+use portcullis_core::Sha256Digest;
 use portcullis_core::name::printable;
+use portcullis_governance::boundary::OfCall;
 use tokio::sync::{broadcast, watch};
 
 use crate::Snapshot;
@@ -23,6 +25,8 @@ pub enum UpstreamEvent {
         reason: String,
         /// The end of what its process wrote to stderr, if it was a process of ours. Hostile bytes.
         words: Option<Vec<u8>>,
+        /// Whether we ended it because it was not needed any more.
+        expected: bool,
     },
     /// It was gone and is back; this is what it says it is now, to be compared with what was accepted.
     Reconnected {
@@ -68,8 +72,15 @@ pub enum UpstreamEvent {
     },
     /// Its credential works again.
     CredentialUsable,
-    /// It answered after its caller had given up.
-    LateAnswer,
+    /// It answered after its caller had given up. The answer is dropped; this is what is left of it.
+    LateAnswer {
+        /// The call, if it was one.
+        call: Option<OfCall>,
+        /// How long the answer was.
+        bytes: usize,
+        /// Its digest.
+        sha256: Sha256Digest,
+    },
     /// It asked us for something that its declaration does not allow; it was refused.
     ServerRequest {
         /// What it asked for, made printable.
@@ -95,6 +106,11 @@ impl Events {
             changes: watch::Sender::new(0),
             followed: Arc::default(),
         }
+    }
+
+    /// Events of another connection to the same server: heard by the same listeners, followed for itself.
+    pub(crate) fn sibling(&self) -> Self {
+        Self { sender: self.sender.clone(), ..Self::new() }
     }
 
     pub(crate) fn listen(&self) -> broadcast::Receiver<UpstreamEvent> {

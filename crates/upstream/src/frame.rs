@@ -39,7 +39,11 @@ pub(crate) struct Frames {
 impl Frames {
     pub(crate) fn new(era: Era, settings: &Settings) -> Self {
         let client = json!({"name": settings.client_name, "version": settings.client_version});
-        let capabilities = settings.capabilities.clone();
+        let mut capabilities = settings.capabilities.clone();
+        // Extensions are of the modern revision; a legacy session could not take one back for a single call either.
+        if let (Era::Legacy, Some(members)) = (era, capabilities.as_object_mut()) {
+            members.remove("extensions");
+        }
         let mut frames = Self { era, meta: String::new(), client, capabilities };
         if era == Era::Modern {
             frames.meta = format!("\"_meta\":{}", frames.modern_meta(&frames.capabilities));
@@ -75,7 +79,8 @@ impl Frames {
     fn call_meta(&self, id: u64, wants: &Wants) -> Option<String> {
         let level = wants.log_level.filter(|_| self.era == Era::Modern);
         let able = if wants.capabilities.is_null() { json!({}) } else { wants.capabilities.clone() };
-        if !wants.progress && level.is_none() && (self.era == Era::Legacy || able == self.capabilities) {
+        let plain = !wants.progress && level.is_none() && wants.trace.is_empty();
+        if plain && (self.era == Era::Legacy || able == self.capabilities) {
             return None;
         }
         let mut meta = match self.era {
@@ -89,6 +94,7 @@ impl Frames {
         if let Some(level) = level {
             meta["io.modelcontextprotocol/logLevel"] = level.into();
         }
+        wants.trace.write(&mut meta);
         Some(format!("\"_meta\":{meta}"))
     }
 
@@ -172,7 +178,7 @@ fn write_string(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Input;
+    use crate::{Input, Trace};
 
     fn read(bytes: &Bytes) -> Value {
         serde_json::from_slice(bytes).unwrap()
@@ -199,11 +205,18 @@ mod tests {
             WireCall { method: "tools/call", name: Some("x"), params: br#""name":"x""#, mirrored: &[] };
         let input = Input { responses: json!({"q": {"action": "accept"}}), state: Some("s\"\u{e9}".into()) };
         let capabilities = json!({"elicitation": {}});
-        let wants = Wants { progress: true, log_level: Some("info"), capabilities, input: Some(input) };
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+        let trace = Trace::read(Some(parent), None, Some("k=v"));
+        let wants =
+            Wants { progress: true, log_level: Some("info"), capabilities, input: Some(input), trace };
         for era in [Era::Legacy, Era::Modern] {
             let frame = Frames::new(era, &Settings::default()).call(&call, &wants);
             let params = &read(&frame.bytes)["params"];
             assert_eq!(params["_meta"]["progressToken"].as_u64(), Some(frame.id));
+            assert_eq!(
+                (&params["_meta"]["traceparent"], &params["_meta"]["baggage"]),
+                (&json!(parent), &json!("k=v"))
+            );
             assert_eq!(params["requestState"], "s\"\u{e9}");
             let level = params["_meta"]["io.modelcontextprotocol/logLevel"].as_str();
             assert_eq!(level, (era == Era::Modern).then_some("info"));

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use portcullis_core::ServerIdentity;
 use portcullis_core::jsonrpc::RpcError;
 use portcullis_governance::boundary::{CancellationSignal, Outcome, ProbeAuthority, TransmitFailure};
+use portcullis_sandbox::broker::Secret;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -42,6 +43,7 @@ pub(crate) enum Reply {
     Result(Bytes),
     Error(RpcError),
     Status(u16),
+    Locked(UpstreamError),
 }
 
 /// Why an era did not work out.
@@ -54,11 +56,13 @@ enum Unfit {
 
 impl Probe<'_> {
     /// Connects and greets. `remembered` is the era found last time, which spares the question.
+    /// `lent` is in the environment of the process alone that is started.
     pub(crate) async fn connect(
         self,
         endpoint: &Endpoint,
         remembered: Option<Era>,
         events: &Events,
+        lent: &[(String, Arc<Secret>)],
     ) -> Result<(Link, Greeting), UpstreamError> {
         let order = match remembered {
             Some(Era::Legacy) => [Era::Legacy, Era::Modern],
@@ -67,9 +71,9 @@ impl Probe<'_> {
         let mut first_reason = None;
         for era in order {
             let attempt = match endpoint {
-                Endpoint::Stdio(program) => self.open_stdio(program, era, remembered, events).await,
+                Endpoint::Stdio(program) => self.open_stdio(program, (era, remembered), events, lent).await,
                 Endpoint::Http(url) => {
-                    let link = Link::Http(HttpLink::open(url, events.clone(), self.settings)?);
+                    let link = Link::Http(HttpLink::open(self.server, url, events.clone(), self.settings)?);
                     self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
                 }
                 // It is of our making, and modern.
@@ -84,7 +88,7 @@ impl Probe<'_> {
                 // What it was before sessions: no modern server speaks it.
                 Endpoint::LegacySse(_) if era == Era::Modern => continue,
                 Endpoint::LegacySse(url) => {
-                    let link = LegacySseLink::open(url, events.clone(), self.settings).await?;
+                    let link = LegacySseLink::open(self.server, url, events.clone(), self.settings).await?;
                     let link = Link::LegacySse(link);
                     self.greet(&link, era, remembered).await.map(|greeting| (link, greeting))
                 }
@@ -104,12 +108,12 @@ impl Probe<'_> {
     async fn open_stdio(
         self,
         program: &StdioEndpoint,
-        era: Era,
-        remembered: Option<Era>,
+        (era, remembered): (Era, Option<Era>),
         events: &Events,
+        lent: &[(String, Arc<Secret>)],
     ) -> Result<(Link, Greeting), Unfit> {
         let (stdio, (layers, cgroup)) =
-            StdioLink::open(program, events.clone(), &self).await.map_err(Unfit::Failed)?;
+            StdioLink::open(program, events.clone(), &self, lent).await.map_err(Unfit::Failed)?;
         self.authority.confined(self.server, &layers, cgroup);
         let link = Link::Stdio(stdio);
         match self.greet(&link, era, remembered).await {
@@ -154,14 +158,22 @@ impl Probe<'_> {
             _ => self.settings.probe_patience,
         };
         let method = "server/discover";
-        let reply = self.ask(link, method, |id| frames.discover(id), patience).await.map_err(|error| {
-            match (&error, link) {
-                // Silence and death are answers of old child processes; of a web server they are just failures.
-                (UpstreamError::Timeout { .. } | UpstreamError::Unavailable { .. }, Link::Stdio(_))
-                | (UpstreamError::Protocol { .. }, _) => Unfit::OtherEra(error),
-                _ => Unfit::Failed(error),
-            }
-        })?;
+        let asked = async || {
+            self.ask(link, method, |id| frames.discover(id), patience).await.map_err(|error| {
+                match (&error, link) {
+                    // Silence and death are answers of old child processes; of a web server they are just failures.
+                    (UpstreamError::Timeout { .. } | UpstreamError::Unavailable { .. }, Link::Stdio(_))
+                    | (UpstreamError::Protocol { .. }, _) => Unfit::OtherEra(error),
+                    _ => Unfit::Failed(error),
+                }
+            })
+        };
+        let mut reply = asked().await?;
+        // Whoever refuses a revision and names those it speaks is asked again in one of them, which may be the same: parts
+        // of a server that is being updated differ. Once.
+        if matches!(&reply, Reply::Error(error) if names_modern(error)) {
+            reply = asked().await?;
+        }
         match reply {
             Reply::Result(text) => match read_discovery(&text) {
                 Some(greeting) => Ok(greeting),
@@ -173,6 +185,7 @@ impl Probe<'_> {
                 Err(Unfit::Failed(UpstreamError::Refused { method, code: error.code }))
             }
             Reply::Error(error) => Err(Unfit::OtherEra(UpstreamError::Refused { method, code: error.code })),
+            Reply::Locked(error) => Err(Unfit::Failed(error)),
             Reply::Status(status @ (401 | 403 | 500..=599)) => Err(Unfit::Failed(http_failure(status))),
             Reply::Status(status) => Err(Unfit::OtherEra(http_failure(status))),
         }
@@ -187,6 +200,7 @@ impl Probe<'_> {
             Reply::Result(text) => read_initialization(&text)?,
             Reply::Error(error) => return Err(UpstreamError::Refused { method, code: error.code }),
             Reply::Status(status) => return Err(http_failure(status)),
+            Reply::Locked(error) => return Err(error),
         };
         if let Link::Http(http) = link {
             http.agree(Era::Legacy, greeting.protocol_version);
@@ -210,6 +224,7 @@ impl Probe<'_> {
         let bytes = frame(id);
         let exchange = Exchange {
             id,
+            call: None,
             bytes: &bytes,
             method,
             name: None,
@@ -234,6 +249,8 @@ impl Probe<'_> {
             Answer::Of(Outcome::TooLarge { .. }) => {
                 Err(UpstreamError::protocol("an answer that is too long"))
             }
+            // Only a question to a client is passed on.
+            Answer::Of(Outcome::PassedOn) => Err(UpstreamError::Closed),
             Answer::Of(Outcome::Failed(failure)) => Err(match failure {
                 TransmitFailure::Unavailable { reason, .. } => UpstreamError::Unavailable { reason },
                 TransmitFailure::Timeout => UpstreamError::Timeout { method, after: timeout },
@@ -242,6 +259,10 @@ impl Probe<'_> {
             }),
             Answer::SessionExpired => Err(UpstreamError::unavailable("the session expired")),
             Answer::Status(status) => Ok(Reply::Status(status)),
+            Answer::Locked { status, scope } => {
+                let words = locked(self.server.as_str(), status, scope.as_deref());
+                Ok(Reply::Locked(UpstreamError::unavailable(words)))
+            }
         }
     }
 }
@@ -249,11 +270,21 @@ impl Probe<'_> {
 /// What an HTTP status that is not the protocol's means to us.
 pub(crate) fn http_failure(status: u16) -> UpstreamError {
     match status {
-        401 | 403 => {
-            UpstreamError::unavailable(format!("the server wants other credentials (HTTP {status})"))
-        }
+        401 | 403 => UpstreamError::unavailable(locked("", status, None)),
         500..=599 => UpstreamError::unavailable(format!("the server failed (HTTP {status})")),
         _ => UpstreamError::protocol(format!("HTTP {status} without an answer")),
+    }
+}
+
+/// What to do about a server that does not let us in (PRO-70: never what it said itself).
+pub(crate) fn locked(server: &str, status: u16, scope: Option<&str>) -> String {
+    match scope {
+        Some(scope) => format!(
+            "the server wants a login that covers {scope} (HTTP {status}); `portcullis auth login {server} --scope` asks for that"
+        ),
+        None => format!(
+            "the server wants other credentials (HTTP {status}); `portcullis auth login` gets some where it has an issuer"
+        ),
     }
 }
 
@@ -284,6 +315,9 @@ fn read_discovery(text: &[u8]) -> Option<Greeting> {
         capabilities: Box<RawValue>,
         #[serde(default)]
         instructions: Option<String>,
+        /// Where earlier drafts of the revision had it.
+        #[serde(default)]
+        server_info: Option<Implementation>,
         #[serde(rename = "_meta", default)]
         meta: Meta,
     }
@@ -294,8 +328,12 @@ fn read_discovery(text: &[u8]) -> Option<Greeting> {
     }
     let discovery: Discovery = serde_json::from_slice(text).ok()?;
     discovery.supported_versions.iter().any(|version| version == MODERN_REVISION).then(|| {
-        let (server_name, server_version) =
-            discovery.meta.server.map(|server| (server.name, server.version)).unzip();
+        let (server_name, server_version) = discovery
+            .meta
+            .server
+            .or(discovery.server_info)
+            .map(|server| (server.name, server.version))
+            .unzip();
         Greeting {
             era: Era::Modern,
             protocol_version: MODERN_REVISION,

@@ -6,18 +6,21 @@
 
 mod listening;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use portcullis_core::ServerIdentity;
 use portcullis_core::jsonrpc::{Kind, Message};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure};
 use portcullis_governance::mirrored;
+use portcullis_sandbox::broker::Secret;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -28,6 +31,7 @@ use crate::endpoint::Remote;
 use crate::event::{Events, UpstreamEvent};
 use crate::frame::Frames;
 use crate::link::{Answer, ENVELOPE_ALLOWANCE, Exchange, MESSAGE_LIMIT, too_large, within};
+use crate::oauth::{Account, Challenge};
 use crate::pool::{Pool, Unsent, Wire};
 use crate::sse::EventStream;
 use crate::{Era, Settings, UpstreamError};
@@ -43,6 +47,8 @@ const SOONEST: Duration = Duration::from_millis(20);
 const LATEST: Duration = Duration::from_secs(30);
 /// How long a courtesy may take that nobody waits for.
 const COURTESY: Duration = Duration::from_secs(2);
+/// How long an answer waits for what was said before it on another stream, which it may have overtaken.
+const OVERTAKEN: Duration = Duration::from_millis(100);
 
 /// A server behind a URL.
 #[derive(Debug)]
@@ -60,7 +66,19 @@ struct Inner {
     manner: Mutex<Manner>,
     open: AtomicBool,
     calls: Mutex<usize>,
+    /// The calls under way that somebody attends to.
+    attending: Mutex<HashMap<u64, Attended>>,
     idle: Notify,
+    /// Who we are there, if somebody logged in (PRO-35).
+    account: Option<Account>,
+}
+
+/// A call under way.
+#[derive(Debug, Clone)]
+struct Attended {
+    by: Arc<dyn Beside>,
+    /// Whether something about it came on the stream that is no call's.
+    talked_about: bool,
 }
 
 /// How to talk, as agreed.
@@ -72,8 +90,14 @@ struct Manner {
 }
 
 impl HttpLink {
-    pub(crate) fn open(remote: &Remote, events: Events, settings: &Settings) -> Result<Self, UpstreamError> {
+    pub(crate) fn open(
+        server: &ServerIdentity,
+        remote: &Remote,
+        events: Events,
+        settings: &Settings,
+    ) -> Result<Self, UpstreamError> {
         let url = remote.url.url();
+        let account = settings.broker.as_ref().map(|broker| Account::new(server, url, Arc::clone(broker)));
         let pool = Pool::new(remote, events.clone(), settings)?;
         let unusable = |_| UpstreamError::unavailable("the URL cannot be put into a request");
         let host = url.host_str().unwrap_or_default();
@@ -87,7 +111,9 @@ impl HttpLink {
             manner: Mutex::default(),
             open: AtomicBool::new(true),
             calls: Mutex::default(),
+            attending: Mutex::default(),
             idle: Notify::new(),
+            account,
         });
         Ok(Self { inner, listener: Mutex::default() })
     }
@@ -112,7 +138,7 @@ impl HttpLink {
         if !self.is_open() {
             return Answer::unavailable("the connection is closed", false);
         }
-        let mut call = Call::begin(&self.inner, exchange.id);
+        let mut call = Call::begin(&self.inner, exchange.id, exchange.attendant);
         let answer = tokio::select! {
             biased;
             answer = self.inner.ask(exchange) => answer,
@@ -120,6 +146,10 @@ impl HttpLink {
             () = tokio::time::sleep(exchange.timeout) => return Answer::failed(TransmitFailure::Timeout),
         };
         call.answered = true;
+        // A legacy server may say things about a call on a stream of their own; the last of them comes when it comes.
+        if call.is_talked_about() {
+            tokio::time::sleep(OVERTAKEN).await;
+        }
         if matches!(answer, Answer::SessionExpired) {
             self.inner.open.store(false, Ordering::Release);
         }
@@ -141,6 +171,11 @@ impl HttpLink {
 
     pub(crate) fn in_flight(&self) -> usize {
         *lock(&self.inner.calls)
+    }
+
+    /// The token that the server is shown, if there is one.
+    pub(crate) fn token(&self) -> Option<Arc<Secret>> {
+        self.inner.account.as_ref()?.token()
     }
 
     pub(crate) async fn close(&self, drain: Duration) {
@@ -179,14 +214,22 @@ struct Call<'l> {
 }
 
 impl<'l> Call<'l> {
-    fn begin(link: &'l Arc<Inner>, id: u64) -> Self {
+    fn begin(link: &'l Arc<Inner>, id: u64, attendant: Option<&Arc<dyn Beside>>) -> Self {
         *lock(&link.calls) += 1;
+        if let Some(attendant) = attendant {
+            lock(&link.attending).insert(id, Attended { by: Arc::clone(attendant), talked_about: false });
+        }
         Self { link, id, answered: false }
+    }
+
+    fn is_talked_about(&self) -> bool {
+        lock(&self.link.attending).get(&self.id).is_some_and(|call| call.talked_about)
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
+        lock(&self.link.attending).remove(&self.id);
         let mut calls = lock(&self.link.calls);
         *calls -= 1;
         if *calls == 0 {
@@ -205,8 +248,7 @@ impl Drop for Call<'_> {
 
 impl Inner {
     async fn ask(self: &Arc<Self>, exchange: Exchange<'_>) -> Answer {
-        let request = self.request(Method::POST, exchange.bytes.clone(), Some(exchange));
-        let (wire, response) = match self.pool.send(request).await {
+        let (wire, response) = match self.sent(exchange).await {
             Ok(sent) => sent,
             Err(Unsent { reason, sent }) => return Answer::unavailable(reason, sent),
         };
@@ -232,14 +274,50 @@ impl Inner {
             (300..=399, _) => Answer::protocol("the server redirects, which is not followed"),
             // A modern server's 404 says that a method is unknown; only a session can expire.
             (404, _) if has_session && exchange.method != "initialize" => Answer::SessionExpired,
+            // Whoever is not let in is told so by the door, not by the protocol.
+            (401 | 403, _) => Answer::Locked { status, scope: self.scope_wanted(&response) },
             (_, Content::Json) => self.read_document(wire, response, exchange, status).await,
             (status, _) => Answer::Status(status),
         }
     }
 
+    /// Sends a request, and once more if what we showed was refused and there is something better: a server that says 401
+    /// has not looked at the request.
+    async fn sent(&self, exchange: Exchange<'_>) -> Result<(Wire, Response<Incoming>), Unsent> {
+        self.prepare().await;
+        let request = self.request(Method::POST, exchange.bytes.clone(), Some(exchange));
+        let shown = request.headers().get(AUTHORIZATION).cloned();
+        let sent = self.pool.send(request).await?;
+        let Some(account) = &self.account else { return Ok(sent) };
+        let told = account.told(sent.1.headers());
+        match sent.1.status().as_u16() {
+            401 if told || account.refused(shown.as_ref()).await => {
+                self.pool.acknowledge(sent.0, sent.1).await;
+                let again = self.request(Method::POST, exchange.bytes.clone(), Some(exchange));
+                self.pool.send(again).await
+            }
+            _ => Ok(sent),
+        }
+    }
+
+    /// What a login must ask for, where a server says that ours does not cover enough.
+    fn scope_wanted(&self, response: &Response<Incoming>) -> Option<String> {
+        let said = response.headers().get_all(WWW_AUTHENTICATE).iter();
+        let challenge = Challenge::read(said.filter_map(|value| value.to_str().ok()))?;
+        let wanted = challenge.scope.filter(|_| challenge.error.as_deref() == Some("insufficient_scope"))?;
+        self.account.as_ref()?.with_scope(&wanted)
+    }
+
+    /// Before anything is sent: what we show should be good.
+    async fn prepare(&self) {
+        if let Some(account) = &self.account {
+            account.prepare().await;
+        }
+    }
+
     fn request(&self, method: Method, body: Bytes, exchange: Option<Exchange<'_>>) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(body));
-        *request.method_mut() = method;
+        *request.method_mut() = method.clone();
         *request.uri_mut() = self.path.parse().unwrap_or_default();
         let manner = lock(&self.manner).clone();
         let headers = request.headers_mut();
@@ -251,6 +329,9 @@ impl Inner {
         }
         if let Some(version) = manner.version {
             headers.insert(VERSION, version);
+        }
+        if let Some(shown) = self.account.as_ref().and_then(|account| account.shown(&method)) {
+            shown.put(headers);
         }
         for (name, value) in exchange.iter().flat_map(|exchange| exchange.headers) {
             headers.insert(name.clone(), value.clone());
@@ -356,6 +437,7 @@ impl Inner {
             attendant.paused();
         }
         tokio::time::sleep(events.retry().map_or(RETRY, Duration::from_millis).clamp(SOONEST, LATEST)).await;
+        self.prepare().await;
         let mut request = self.request(Method::GET, Bytes::new(), None);
         request.headers_mut().insert(LAST_EVENT, last);
         let (wire, response) = self.pool.send(request).await.ok()?;
@@ -374,6 +456,34 @@ impl Inner {
         }
         self.beside(&message, exchange.attendant);
         None
+    }
+
+    /// Something on a stream that is no call's: nothing in a message or a question there says which call it is about, so it
+    /// belongs to the one call under way, or to none (PRO-20, PRO-21).
+    fn beside_all(self: &Arc<Self>, message: &Message<'_>) {
+        let (only, several) = {
+            let mut attending = lock(&self.attending);
+            let several = attending.len() > 1;
+            let only = attending.values_mut().next().filter(|_| !several).map(|call| {
+                call.talked_about |=
+                    matches!(message.kind(), Kind::Notification { method: "notifications/message" });
+                Arc::clone(&call.by)
+            });
+            (only, several)
+        };
+        match message.kind() {
+            Kind::Request { id, method } if several && method != "ping" => {
+                let (link, id) = (Arc::clone(self), id.to_owned());
+                let message = "several calls are under way, and nothing says which one asks".into();
+                let refused = Err(Unanswered::Refused { code: -32603, message });
+                tokio::spawn(
+                    async move { timeout(COURTESY, link.tell(answered(&id, refused).into())).await },
+                );
+            }
+            // Progress says which call it is about, and comes on that call's stream.
+            Kind::Notification { method: "notifications/progress" } => {}
+            _ => self.beside(message, only.as_ref()),
+        }
     }
 
     /// Something that answers nothing of ours.

@@ -10,6 +10,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use portcullis_governance::boundary::{CancellationSignal, Outcome};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::event::Events;
@@ -27,6 +28,8 @@ pub(crate) struct Told {
     stream: Option<Standing>,
     /// Whether a legacy server over HTTP is listened to for this alone.
     pub(crate) hears: bool,
+    /// Tells when the stream of such a server is open, if nobody has waited for that yet.
+    pub(crate) opening: Option<oneshot::Receiver<()>>,
 }
 
 /// A `subscriptions/listen` that stays open until dropped.
@@ -67,7 +70,7 @@ impl Live {
     }
 
     async fn subscribe_to(&self, wanted: BTreeSet<String>) -> Result<Untold, UpstreamError> {
-        self.hear_updates();
+        self.hear_updates().await;
         let agreed = self.told().agreed.clone();
         let mut untold = Vec::new();
         for uri in wanted.difference(&agreed) {
@@ -103,6 +106,7 @@ impl Live {
             Reply::Result(_) => Ok(()),
             Reply::Error(error) => Err(UpstreamError::Refused { method, code: error.code }),
             Reply::Status(status) => Err(http_failure(status)),
+            Reply::Locked(error) => Err(error),
         }
     }
 
@@ -146,6 +150,7 @@ impl Live {
             let (_canceller, never) = CancellationSignal::pair();
             let exchange = Exchange {
                 id,
+                call: None,
                 bytes: &bytes,
                 method,
                 name: None,
@@ -164,7 +169,7 @@ impl Live {
             Ok(agreed) = agreed => Ok((stream, agreed)),
             answer = &mut stream.task => Err(match answer {
                 Ok(Answer::Of(Outcome::RpcError(_))) => UpstreamError::Refused { method, code: -32601 },
-                Ok(Answer::Status(status)) => http_failure(status),
+                Ok(Answer::Status(status) | Answer::Locked { status, .. }) => http_failure(status),
                 _ => UpstreamError::unavailable("the server ended the subscription before it began"),
             }),
             () = tokio::time::sleep(after) => Err(UpstreamError::Timeout { method, after }),

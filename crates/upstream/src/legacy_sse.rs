@@ -12,6 +12,8 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use portcullis_core::ServerIdentity;
+use portcullis_sandbox::broker::Secret;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -21,6 +23,7 @@ use crate::desk::{Desk, Outgoing};
 use crate::endpoint::Remote;
 use crate::event::{Events, UpstreamEvent};
 use crate::link::MESSAGE_LIMIT;
+use crate::oauth::Account;
 use crate::pool::{Pool, Unsent, Wire};
 use crate::sse::EventStream;
 use crate::{Settings, UpstreamError};
@@ -29,7 +32,7 @@ use crate::{Settings, UpstreamError};
 #[derive(Debug)]
 pub(crate) struct LegacySseLink {
     desk: Arc<Desk>,
-    pool: Arc<Pool>,
+    door: Door,
     tasks: [AbortHandle; 2],
 }
 
@@ -43,13 +46,16 @@ struct Stream {
 
 impl LegacySseLink {
     pub(crate) async fn open(
+        server: &ServerIdentity,
         remote: &Remote,
         events: Events,
         settings: &Settings,
     ) -> Result<Self, UpstreamError> {
-        let pool = Arc::new(Pool::new(remote, events.clone(), settings)?);
         let url = remote.url.url();
-        let opened = timeout(settings.handshake_timeout, open_stream(&pool, url));
+        let account = settings.broker.as_ref().map(|broker| Account::new(server, url, Arc::clone(broker)));
+        let account = account.map(Arc::new);
+        let door = Door { pool: Arc::new(Pool::new(remote, events.clone(), settings)?), account };
+        let opened = timeout(settings.handshake_timeout, open_stream(&door, url));
         let (stream, address) = opened.await.map_err(|_| {
             UpstreamError::unavailable("the server's stream did not name the address to post to in time")
         })??;
@@ -59,8 +65,13 @@ impl LegacySseLink {
         };
         let (desk, frames) = Desk::new(events);
         let reader = tokio::spawn(read(stream, Arc::clone(&desk)));
-        let writer = tokio::spawn(write(Arc::clone(&pool), address, frames, Arc::clone(&desk)));
-        Ok(Self { desk, pool, tasks: [reader.abort_handle(), writer.abort_handle()] })
+        let writer = tokio::spawn(write(door.clone(), address, frames, Arc::clone(&desk)));
+        Ok(Self { desk, door, tasks: [reader.abort_handle(), writer.abort_handle()] })
+    }
+
+    /// The token that the server is shown, if there is one.
+    pub(crate) fn token(&self) -> Option<Arc<Secret>> {
+        self.door.account.as_ref()?.token()
     }
 
     pub(crate) fn desk(&self) -> &Arc<Desk> {
@@ -75,7 +86,7 @@ impl LegacySseLink {
     fn end(&self) {
         self.desk.pending.close("the connection is closed");
         self.tasks.iter().for_each(AbortHandle::abort);
-        self.pool.clear();
+        self.door.pool.clear();
     }
 }
 
@@ -85,11 +96,51 @@ impl Drop for LegacySseLink {
     }
 }
 
+/// How the server is reached, and who we are there, if somebody logged in (PRO-35).
+#[derive(Debug, Clone)]
+struct Door {
+    pool: Arc<Pool>,
+    account: Option<Arc<Account>>,
+}
+
+impl Door {
+    /// Sends a request, and once more if what we showed was refused and there is something better.
+    async fn send(
+        &self,
+        method: Method,
+        url: &Url,
+        frame: Outgoing,
+    ) -> Result<(Wire, Response<Incoming>), Unsent> {
+        let Some(account) = &self.account else {
+            return self.pool.send(request(method, url, frame)).await;
+        };
+        account.prepare().await;
+        let made = || {
+            let mut request = request(method.clone(), url, frame.clone());
+            let shown = account.shown_at(&method, url);
+            let authorization = shown.as_ref().map(|shown| shown.authorization.clone());
+            shown.into_iter().for_each(|shown| shown.put(request.headers_mut()));
+            (request, authorization)
+        };
+        let (first, authorization) = made();
+        let sent = self.pool.send(first).await?;
+        let told = account.told(sent.1.headers());
+        match sent.1.status().as_u16() {
+            401 if told || account.refused(authorization.as_ref()).await => {
+                self.pool.acknowledge(sent.0, sent.1).await;
+                self.pool.send(made().0).await
+            }
+            _ => Ok(sent),
+        }
+    }
+}
+
 /// Opens the stream and reads its first event, which is the address to post to.
-async fn open_stream(pool: &Pool, url: &Url) -> Result<(Stream, String), UpstreamError> {
-    let request = request(Method::GET, url, Bytes::new());
-    let (wire, response) =
-        pool.send(request).await.map_err(|Unsent { reason, .. }| UpstreamError::unavailable(reason))?;
+async fn open_stream(door: &Door, url: &Url) -> Result<(Stream, String), UpstreamError> {
+    let (wire, response) = door
+        .send(Method::GET, url, Bytes::new().into())
+        .await
+        .map_err(|Unsent { reason, .. }| UpstreamError::unavailable(reason))?;
     let status = response.status().as_u16();
     if status != 200 {
         return Err(crate::greeting::http_failure(status));
@@ -138,16 +189,14 @@ async fn read(mut stream: Stream, desk: Arc<Desk>) {
         "the server ended its stream"
     };
     desk.pending.close(reason);
-    desk.events.emit(UpstreamEvent::Exited { reason: reason.into(), words: None });
+    desk.events.emit(UpstreamEvent::Exited { reason: reason.into(), words: None, expected: false });
 }
 
-async fn write(pool: Arc<Pool>, address: Url, mut frames: mpsc::Receiver<Outgoing>, desk: Arc<Desk>) {
+async fn write(door: Door, address: Url, mut frames: mpsc::Receiver<Outgoing>, desk: Arc<Desk>) {
     while let Some(frame) = frames.recv().await {
-        let mut posted = request(Method::POST, &address, frame.bytes);
-        posted.headers_mut().extend(frame.headers);
-        let reason = match pool.send(posted).await {
+        let reason = match door.send(Method::POST, &address, frame).await {
             Ok((wire, response)) if response.status().is_success() => {
-                pool.acknowledge(wire, response).await;
+                door.pool.acknowledge(wire, response).await;
                 continue;
             }
             Ok((_, response)) => {
@@ -160,8 +209,8 @@ async fn write(pool: Arc<Pool>, address: Url, mut frames: mpsc::Receiver<Outgoin
     }
 }
 
-fn request(method: Method, url: &Url, body: Bytes) -> Request<Full<Bytes>> {
-    let mut request = Request::new(Full::new(body));
+fn request(method: Method, url: &Url, frame: Outgoing) -> Request<Full<Bytes>> {
+    let mut request = Request::new(Full::new(frame.bytes));
     *request.method_mut() = method;
     let path = url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
     *request.uri_mut() = path.parse::<Uri>().unwrap_or_default();
@@ -171,6 +220,7 @@ fn request(method: Method, url: &Url, body: Bytes) -> Request<Full<Bytes>> {
     }
     headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream, application/json"));
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.extend(frame.headers);
     request
 }
 

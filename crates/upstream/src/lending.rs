@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue};
 use portcullis_governance::boundary::{BoxFuture, Outcome, TransmitFailure, ValidatedPermit};
 use portcullis_governance::broker::{Broker, CredentialDenied, Delivery, Lease};
 use portcullis_governance::declaration::Via;
-use portcullis_sandbox::broker::{Echoes, Secret};
+use portcullis_sandbox::broker::{Echoes, Secret, SecretFiles, Written};
 use portcullis_sandbox::{Gate, Loan};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -41,6 +41,29 @@ impl Lent {
         in_headers.map(|(delivery, lease)| header(delivery, lease)).collect()
     }
 
+    /// What is in the environment of a process of this call's own.
+    pub(crate) fn variables(&self) -> Result<Vec<(String, Arc<Secret>)>, CredentialDenied> {
+        let variable = |(delivery, lease): &(Delivery, Arc<Lease>)| {
+            Ok((delivery.name.clone(), Arc::clone(current(delivery, lease)?)))
+        };
+        self.leases.iter().filter(|(delivery, _)| delivery.via == Via::Env).map(variable).collect()
+    }
+
+    /// Puts what travels in files into those of the call's process, for as long as the answer lives.
+    pub(crate) fn write(&self, files: Option<&SecretFiles>) -> Result<Vec<Written>, CredentialDenied> {
+        let write = |(delivery, lease): &(Delivery, Arc<Lease>)| {
+            let secret = current(delivery, lease)?;
+            let files = files.ok_or_else(|| unusable(delivery, "its server is no process of ours"))?;
+            files.write(&delivery.name, secret).map_err(|error| unusable(delivery, &error.to_string()))
+        };
+        self.leases.iter().filter(|(delivery, _)| delivery.via == Via::Fd).map(write).collect()
+    }
+
+    /// Whether the process itself gets to know a value, and must be gone when the call is over.
+    pub(crate) fn is_known_inside(&self) -> bool {
+        self.leases.iter().any(|(delivery, _)| matches!(delivery.via, Via::Fd | Via::Env))
+    }
+
     /// Has the gate put in what the process itself never gets.
     pub(crate) fn through(&self, gate: &Gate) -> Vec<Loan> {
         let substituted = self.leases.iter().filter(|(delivery, _)| delivery.via == Via::Proxy);
@@ -52,12 +75,17 @@ impl Lent {
     }
 }
 
+fn unusable(delivery: &Delivery, reason: &str) -> CredentialDenied {
+    CredentialDenied::Unusable { class: delivery.class.clone(), reason: reason.to_owned() }
+}
+
+fn current<'l>(delivery: &Delivery, lease: &'l Lease) -> Result<&'l Arc<Secret>, CredentialDenied> {
+    lease.secret().ok_or_else(|| unusable(delivery, "an operator has just changed it"))
+}
+
 fn header(delivery: &Delivery, lease: &Lease) -> Result<(HeaderName, HeaderValue), CredentialDenied> {
-    let unusable = |reason: &str| CredentialDenied::Unusable {
-        class: delivery.class.clone(),
-        reason: reason.to_owned(),
-    };
-    let secret = lease.secret().ok_or_else(|| unusable("an operator has just changed it"))?;
+    let unusable = |reason| unusable(delivery, reason);
+    let secret = current(delivery, lease)?;
     let format = delivery.format.as_deref().unwrap_or("{secret}");
     let (before, after) = format.split_once("{secret}").unwrap_or((format, ""));
     let text = [before.as_bytes(), secret.expose(), after.as_bytes()].concat();
@@ -82,28 +110,41 @@ impl std::fmt::Debug for Listening {
 
 impl OnLoan {
     /// Adds what a call was lent, and listens for everything that is on loan now; `None` if nothing is.
-    pub(crate) fn listen(&self, lent: &Lent, attendant: Option<&Arc<dyn Beside>>) -> Option<Arc<Listening>> {
+    pub(crate) fn listen(
+        &self,
+        lent: &Lent,
+        token: Option<Arc<Secret>>,
+        attendant: Option<&Arc<dyn Beside>>,
+    ) -> Option<Arc<Listening>> {
         let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         values.retain(|(_, value)| value.strong_count() > 0);
         for (delivery, lease) in &lent.leases {
             values.push((delivery.class.to_string(), Arc::downgrade(lease.to_look_for())));
         }
-        let held: Vec<(String, Arc<Secret>)> =
+        let mut held: Vec<(String, Arc<Secret>)> =
             values.iter().filter_map(|(class, value)| Some((class.clone(), value.upgrade()?))).collect();
         drop(values);
+        // What the connection itself shows must not come back either.
+        held.extend(token.map(|token| ("oauth".to_owned(), token)));
         let echoes = Echoes::of(held.iter().map(|(class, value)| (class.as_str(), &**value)))?;
-        Some(Arc::new(Listening { echoes, attendant: attendant.cloned(), heard: AtomicBool::new(false) }))
+        let (echoes, attendant) = (Arc::new(echoes), attendant.cloned());
+        Some(Arc::new(Listening { echoes, attendant, heard: AtomicBool::new(false) }))
     }
 }
 
 /// Listens for credentials in what a server says during a call, and lets nothing past that has one in it.
 pub(crate) struct Listening {
-    echoes: Echoes,
+    echoes: Arc<Echoes>,
     attendant: Option<Arc<dyn Beside>>,
     heard: AtomicBool,
 }
 
 impl Listening {
+    /// What it listens for.
+    pub(crate) fn echoes(&self) -> &Arc<Echoes> {
+        &self.echoes
+    }
+
     /// Takes credentials out of what came, and says whether there were any.
     pub(crate) fn finish(&self, outcome: Outcome) -> (Outcome, bool) {
         let mut heard = self.heard.load(Ordering::Acquire);
@@ -121,6 +162,7 @@ impl Listening {
             Outcome::Escaped { violation, answer } => {
                 Outcome::Escaped { violation, answer: answer.map(clean) }
             }
+            Outcome::PassedOn => Outcome::PassedOn,
             Outcome::Failed(failure) => Outcome::Failed(match failure {
                 TransmitFailure::Unavailable { reason, sent } => {
                     TransmitFailure::Unavailable { reason: self.without(reason), sent }

@@ -24,6 +24,7 @@
 //! | `lending` | credentials, for the time of one call; and looking for them in what comes back |
 //! | [`event`] | what a server does unasked |
 //! | [`followed`], `keeping_up` | who wants to hear of which resource, and having the server say so once for all of them |
+//! | [`oauth`] | proving to servers who we are: discovery, login, tokens that are renewed |
 //! | [`web`] | documents that are not MCP: keys of issuers, metadata |
 //! | [`error`], [`settings`] | what can go wrong; how patient to be |
 //!
@@ -48,6 +49,8 @@ pub mod error;
 pub mod event;
 pub mod followed;
 mod frame;
+#[cfg(test)]
+mod framing_fuzz;
 mod greeting;
 mod http;
 mod keeping_up;
@@ -56,6 +59,7 @@ mod legacy_sse;
 mod lending;
 mod link;
 pub mod live;
+pub mod oauth;
 mod pending;
 mod pool;
 mod process;
@@ -67,6 +71,7 @@ pub mod snapshot;
 mod sse;
 mod stdio;
 mod tls;
+pub mod trace;
 pub mod waivers;
 pub mod web;
 
@@ -82,3 +87,4 @@ pub use live::Live;
 pub use process::rehearse;
 pub use settings::Settings;
 pub use snapshot::{Greeting, Snapshot};
+pub use trace::Trace;

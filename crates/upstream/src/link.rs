@@ -8,6 +8,7 @@ use http::{HeaderName, HeaderValue};
 use portcullis_governance::boundary::{CancellationSignal, Outcome, TransmitFailure, ValidatedPermit};
 
 use portcullis_sandbox::Gate;
+use portcullis_sandbox::broker::SecretFiles;
 
 use crate::beside::Beside;
 use crate::desk::Desk;
@@ -27,6 +28,8 @@ pub(crate) const PREFIX_KEPT: usize = 64 * 1024;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchange<'a> {
     pub(crate) id: u64,
+    /// The call it is, if it is one.
+    pub(crate) call: Option<&'a ValidatedPermit>,
     pub(crate) bytes: &'a Bytes,
     pub(crate) method: &'a str,
     /// The tool, where the method has one.
@@ -49,6 +52,7 @@ impl<'a> Exchange<'a> {
         let frame = permit.frame();
         Self {
             id: frame.id,
+            call: Some(permit),
             bytes: &frame.bytes,
             method: frame.method,
             name: frame.name.as_deref(),
@@ -70,6 +74,8 @@ pub(crate) enum Answer {
     SessionExpired,
     /// HTTP: an answer that is not the protocol's.
     Status(u16),
+    /// HTTP: we are not let in with what we showed; and what a login should cover, if the server says.
+    Locked { status: u16, scope: Option<String> },
 }
 
 impl Answer {
@@ -133,6 +139,21 @@ impl Link {
         match self {
             Link::Stdio(link) => Some(link.gate()),
             Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
+        }
+    }
+
+    /// The files for credentials of a process of ours.
+    pub(crate) fn files(&self) -> Option<&SecretFiles> {
+        match self {
+            Link::Stdio(link) => Some(link.files()),
+            Link::Http(_) | Link::LegacySse(_) | Link::Records(_) => None,
+        }
+    }
+
+    /// Ends a process of ours at once.
+    pub(crate) fn kill(&self) {
+        if let Link::Stdio(link) = self {
+            link.kill();
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portcullis_governance::boundary::{Outcome, TransmitFailure};
+use portcullis_governance::boundary::{OfCall, Outcome, TransmitFailure};
 use tokio::sync::{Notify, oneshot};
 
 use crate::beside::{Attendant, Beside};
@@ -24,7 +24,7 @@ pub(crate) struct Pending {
 #[derive(Debug, Default)]
 struct Table {
     waiting: HashMap<u64, Waiting>,
-    abandoned: VecDeque<u64>,
+    abandoned: VecDeque<(u64, Option<OfCall>)>,
     closed: Option<String>,
 }
 
@@ -34,6 +34,7 @@ pub(crate) struct Waiting {
     pub(crate) reply: oneshot::Sender<Outcome>,
     pub(crate) max_response_bytes: usize,
     attendant: Attendant,
+    call: Option<OfCall>,
 }
 
 /// Who could be meant by what does not say which call it belongs to.
@@ -51,7 +52,8 @@ pub(crate) enum Attending {
 #[derive(Debug)]
 pub(crate) enum Addressee {
     Waiting(Waiting),
-    GaveUp,
+    /// Nobody's any more; it was this call's.
+    GaveUp(Option<OfCall>),
     Nobody,
 }
 
@@ -62,6 +64,7 @@ impl Pending {
         id: u64,
         max_response_bytes: usize,
         attendant: Attendant,
+        call: Option<OfCall>,
     ) -> Result<oneshot::Receiver<Outcome>, String> {
         let mut table = self.lock();
         if let Some(reason) = &table.closed {
@@ -71,7 +74,7 @@ impl Pending {
             return Err("the request id is in use".into());
         }
         let (reply, receiver) = oneshot::channel();
-        table.waiting.insert(id, Waiting { reply, max_response_bytes, attendant });
+        table.waiting.insert(id, Waiting { reply, max_response_bytes, attendant, call });
         Ok(receiver)
     }
 
@@ -98,11 +101,8 @@ impl Pending {
             self.tell_if_idle(&table);
             return Addressee::Waiting(waiting);
         }
-        match table.abandoned.iter().position(|known| *known == id) {
-            Some(at) => {
-                table.abandoned.remove(at);
-                Addressee::GaveUp
-            }
+        match table.abandoned.iter().position(|(known, _)| *known == id) {
+            Some(at) => Addressee::GaveUp(table.abandoned.remove(at).and_then(|(_, call)| call)),
             None => Addressee::Nobody,
         }
     }
@@ -110,12 +110,13 @@ impl Pending {
     /// Gives up on `id`; whether it was still waited for.
     pub(crate) fn abandon(&self, id: u64) -> bool {
         let mut table = self.lock();
-        let waited = table.waiting.remove(&id).is_some();
-        if waited {
+        let waiting = table.waiting.remove(&id);
+        let waited = waiting.is_some();
+        if let Some(waiting) = waiting {
             if table.abandoned.len() == REMEMBERED {
                 table.abandoned.pop_front();
             }
-            table.abandoned.push_back(id);
+            table.abandoned.push_back((id, waiting.call));
             self.tell_if_idle(&table);
         }
         waited
@@ -170,8 +171,8 @@ mod tests {
     #[test]
     fn an_answer_goes_to_its_caller_once() {
         let pending = Pending::default();
-        let _receiver = pending.register(7, 10, None).unwrap();
-        assert!(pending.register(7, 10, None).is_err());
+        let _receiver = pending.register(7, 10, None, None).unwrap();
+        assert!(pending.register(7, 10, None, None).is_err());
         assert!(matches!(pending.take(7), Addressee::Waiting(_)));
         assert!(matches!(pending.take(7), Addressee::Nobody));
     }
@@ -180,10 +181,10 @@ mod tests {
     fn a_late_answer_is_known_as_one_and_the_memory_of_it_is_bounded() {
         let pending = Pending::default();
         for id in 0..2_000 {
-            let _receiver = pending.register(id, 10, None).unwrap();
+            let _receiver = pending.register(id, 10, None, None).unwrap();
             assert!(pending.abandon(id) && !pending.abandon(id));
         }
-        assert!(matches!(pending.take(1_999), Addressee::GaveUp));
+        assert!(matches!(pending.take(1_999), Addressee::GaveUp(None)));
         assert!(matches!(pending.take(1_999), Addressee::Nobody));
         assert!(matches!(pending.take(0), Addressee::Nobody));
     }
@@ -191,12 +192,12 @@ mod tests {
     #[test]
     fn the_end_of_a_connection_reaches_everybody() {
         let pending = Pending::default();
-        let mut receiver = pending.register(1, 10, None).unwrap();
+        let mut receiver = pending.register(1, 10, None, None).unwrap();
         pending.close("gone");
         assert!(matches!(
             receiver.try_recv().unwrap(),
             Outcome::Failed(TransmitFailure::Unavailable { sent: true, .. })
         ));
-        assert_eq!(pending.register(2, 10, None).unwrap_err(), "gone");
+        assert_eq!(pending.register(2, 10, None, None).unwrap_err(), "gone");
     }
 }

@@ -4,15 +4,17 @@
 //! does. Threads of the async runtime come and go, so children are started by one thread that never ends before
 //! the process.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::process::{ExitStatus, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use portcullis_core::ServerIdentity;
 use portcullis_governance::endpoint::check_pins;
-use portcullis_sandbox::{Cgroup, Conditions, Confined, Doors, LaunchError, Launcher, Layers};
+use portcullis_sandbox::broker::{Secret, SecretFiles};
+use portcullis_sandbox::{Cgroup, Confined, Doors, LaunchError, Launcher, Layers};
 use rustix::process::{Pid, Signal};
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
@@ -22,23 +24,30 @@ use tokio::time::timeout;
 use crate::{Settings, StdioEndpoint, UpstreamError};
 
 /// Starts the program in its cage, with an environment of its own, in a process group of its own, unable to gain
-/// privileges, and bound to die with us. Its files are compared with their pins first. There is no other way to start
+/// privileges, and bound to die with us. Its files are compared with their pins first, and what runs is what was kept of them. There is no other way to start
 /// one (SBX-73).
 ///
 /// What is started is the launcher, and it becomes the program only after its report; the second value says what
-/// confines it, the third is where it gets out.
+/// confines it, the third is where it gets out. `lent` is in the environment of this process alone.
 pub(crate) async fn spawn(
     endpoint: &StdioEndpoint,
-    conditions: &Conditions,
+    server: &ServerIdentity,
+    settings: &Settings,
+    lent: Vec<(String, Arc<Secret>)>,
 ) -> Result<(Child, Cage, Doors), UpstreamError> {
     let shown = endpoint.profile.command.display().to_string();
     let failed = |reason: String| UpstreamError::Spawn { command: shown.clone(), reason };
-    let pins = endpoint.pins.clone();
+    let mut conditions = settings.conditions_of(server);
+    let (pins, copies) = (endpoint.pins.clone(), settings.copies.clone());
     if !pins.is_empty() {
-        tokio::task::spawn_blocking(move || check_pins(&pins)).await.map_err(|e| failed(e.to_string()))??;
+        let look = move || match copies {
+            Some(copies) => copies.of(&pins),
+            None => check_pins(&pins).map(|()| BTreeMap::new()),
+        };
+        conditions.copies = tokio::task::spawn_blocking(look).await.map_err(|e| failed(e.to_string()))??;
     }
     let (command, handshake) = launcher()
-        .and_then(|launcher| launcher.prepare(&endpoint.profile, conditions))
+        .and_then(|launcher| launcher.prepare(&endpoint.profile, &conditions))
         .map_err(|error| failed(error.to_string()))?;
     let mut command = Command::from(command);
     command
@@ -50,9 +59,9 @@ pub(crate) async fn spawn(
     die_with_us(&mut command);
     let child = spawn_from_lasting_thread(command).await.map_err(|error| failed(error.to_string()))?;
     let pid = child.id().unwrap_or_default();
-    let confined = tokio::task::spawn_blocking(move || handshake.complete(pid)).await;
+    let confined = tokio::task::spawn_blocking(move || handshake.complete(pid, &lent)).await;
     match confined.map_err(|error| failed(error.to_string()))? {
-        Ok(Confined { layers, cgroup, doors }) => Ok((child, Cage { layers, cgroup }, doors)),
+        Ok(Confined { layers, cgroup, doors, files }) => Ok((child, Cage { layers, cgroup, files }, doors)),
         // Dropping the child kills it.
         Err(LaunchError::Facility { facility, detail }) => Err(UpstreamError::Isolation { facility, detail }),
         Err(LaunchError::Io(error)) => Err(failed(error.to_string())),
@@ -66,7 +75,7 @@ pub async fn rehearse(
     endpoint: &StdioEndpoint,
     settings: &Settings,
 ) -> Result<(Layers, &'static str), UpstreamError> {
-    let (mut child, cage, doors) = spawn(endpoint, &settings.conditions_of(server)).await?;
+    let (mut child, cage, doors) = spawn(endpoint, server, settings, Vec::new()).await?;
     drop(doors);
     sweep(group_of(&child));
     let _ = child.wait().await;
@@ -80,6 +89,8 @@ pub async fn rehearse(
 pub(crate) struct Cage {
     pub(crate) layers: Layers,
     pub(crate) cgroup: Cgroup,
+    /// Files for credentials inside it.
+    pub(crate) files: SecretFiles,
 }
 
 /// Opened once: what is started later is what runs now.

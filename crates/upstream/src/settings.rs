@@ -24,6 +24,8 @@ pub struct Settings {
     pub authorities: Option<std::path::PathBuf>,
     /// Where baits lie.
     pub conditions: portcullis_sandbox::Conditions,
+    /// Keeps what was pinned, so that nothing else runs; where there is none, the originals are read before each start.
+    pub copies: Option<std::sync::Arc<portcullis_governance::pinned::Copies>>,
     /// What operators waived for servers.
     pub waivers: std::sync::Arc<crate::waivers::Waivers>,
     /// Who lends credentials to calls that were permitted; nobody where there is none.
@@ -36,6 +38,8 @@ pub struct Settings {
     pub settle_quiet: Duration,
     /// ...or after this long in any case.
     pub settle_limit: Duration,
+    /// How long a process that serves one set of scopes is kept without a call (SBX-12).
+    pub idle_stop: Duration,
     /// How long calls under way may go on when the connection is closed.
     pub drain: Duration,
     /// How long a child may take to end by itself, and again after SIGTERM.
@@ -46,9 +50,7 @@ pub struct Settings {
     pub backoff_limit: Duration,
     /// What operators set for records servers, by name.
     pub records: std::collections::BTreeMap<String, crate::records::RecordsOptions>,
-    /// Where signing secrets of their events are put, for operators alone.
-    pub records_secrets: Option<std::path::PathBuf>,
-    /// Subscriptions of theirs that deliver to us.
+    /// Subscriptions of theirs that deliver to us, and signing keys of the others.
     pub records_hooks: std::sync::Arc<crate::records::hooks::Hooks>,
     /// What their expand gate comes to.
     pub records_gate: std::sync::Arc<portcullis_gauntlet::gate_meter::Meter>,
@@ -67,18 +69,19 @@ impl Default for Settings {
             list_timeout: Duration::from_secs(30),
             authorities: None,
             broker: None,
+            copies: None,
             waivers: std::sync::Arc::default(),
             conditions: portcullis_sandbox::Conditions::default(),
             hosts: BTreeMap::new(),
             connect_timeout: Duration::from_secs(5),
             settle_quiet: Duration::from_millis(200),
             settle_limit: Duration::from_secs(2),
+            idle_stop: Duration::from_secs(600),
             drain: Duration::from_secs(10),
             grace: Duration::from_secs(2),
             backoff_first: Duration::from_millis(200),
             backoff_limit: Duration::from_secs(30),
             records: std::collections::BTreeMap::new(),
-            records_secrets: None,
             records_hooks: std::sync::Arc::default(),
             records_gate: std::sync::Arc::default(),
             breaker_failures: 5,

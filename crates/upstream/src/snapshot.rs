@@ -2,6 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use portcullis_core::ServerIdentity;
+use portcullis_core::name::printable;
+use portcullis_governance::mirrored;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
@@ -76,6 +79,22 @@ impl Greeting {
     }
 }
 
+impl Snapshot {
+    /// Whether two processes of a server say the same of themselves, in whatever order.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let sorted = |items: &[Box<RawValue>]| {
+            let mut texts: Vec<String> = items.iter().map(|item| item.get().to_owned()).collect();
+            texts.sort_unstable();
+            texts
+        };
+        let lists = |of: &Self| {
+            [sorted(&of.tools), sorted(&of.resources), sorted(&of.templates), sorted(&of.prompts)]
+        };
+        let greeted = |of: &Self| (of.greeting.protocol_version, of.greeting.server_version.clone());
+        greeted(self) == greeted(other) && lists(self) == lists(other)
+    }
+}
+
 /// A server at one moment: its greeting, and every tool it lists.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
@@ -117,6 +136,9 @@ pub(crate) async fn take(
         };
         if offered.tools.is_some() {
             snapshot.tools = read_list(probe, link, greeting.era, &TOOLS).await?;
+            if greeting.era == Era::Modern && matches!(link, Link::Http(_)) {
+                snapshot.tools.retain(|tool| can_be_called(probe.server, tool));
+            }
         }
         if offered.resources.is_some() {
             snapshot.resources = listed_if_any(probe, link, greeting.era, &RESOURCES).await?;
@@ -127,6 +149,28 @@ pub(crate) async fn take(
         }
         if !unsettled() || !changes.has_changed().unwrap_or(false) {
             return Ok(snapshot);
+        }
+    }
+}
+
+/// A tool whose arguments are to go into headers that cannot be is left out of what the server lists, as the newest revision
+/// wants it of clients: whoever called it would have to break the rules of headers, and the server's other tools are not
+/// worse for it.
+fn can_be_called(server: &ServerIdentity, tool: &RawValue) -> bool {
+    #[derive(Deserialize)]
+    struct Listed {
+        #[serde(default)]
+        name: String,
+        #[serde(default, rename = "inputSchema")]
+        input_schema: serde_json::Value,
+    }
+    let Ok(Listed { name, input_schema }) = serde_json::from_str(tool.get()) else { return true };
+    match mirrored::read(&input_schema) {
+        Ok(_) => true,
+        Err(problem) => {
+            let (name, problem) = (printable(&name), printable(&problem));
+            tracing::warn!(%server, tool = %name, %problem, "a listed tool cannot be called and is left out");
+            false
         }
     }
 }
@@ -175,6 +219,7 @@ async fn read_list(
             Reply::Result(text) => text,
             Reply::Error(error) => return Err(UpstreamError::Refused { method, code: error.code }),
             Reply::Status(status) => return Err(http_failure(status)),
+            Reply::Locked(error) => return Err(error),
         };
         bytes += text.len();
         if bytes > MAX_BYTES {

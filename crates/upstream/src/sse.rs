@@ -8,11 +8,46 @@ use bytes::{Buf as _, Bytes, BytesMut};
 pub(crate) struct EventStream {
     buffer: BytesMut,
     searched: usize,
-    data: Option<Bytes>,
+    data: Option<Data>,
     begun: bool,
     id: Option<Bytes>,
     last: Option<Bytes>,
     retry: Option<u64>,
+}
+
+/// The data of an event that is not whole yet.
+#[derive(Debug)]
+enum Data {
+    /// One line, which is what everybody sends: a slice of what was received.
+    Line(Bytes),
+    /// Several, joined; in one place, so that many short ones cost no more than they are long.
+    Lines(BytesMut),
+}
+
+impl Data {
+    fn add(self, line: &[u8]) -> Self {
+        let mut joined = match self {
+            Data::Line(first) => BytesMut::from(&first[..]),
+            Data::Lines(joined) => joined,
+        };
+        joined.extend_from_slice(b"\n");
+        joined.extend_from_slice(line);
+        Data::Lines(joined)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Data::Line(line) => line,
+            Data::Lines(joined) => joined,
+        }
+    }
+
+    fn whole(self) -> Bytes {
+        match self {
+            Data::Line(line) => line,
+            Data::Lines(joined) => joined.freeze(),
+        }
+    }
 }
 
 impl EventStream {
@@ -30,7 +65,7 @@ impl EventStream {
 
     /// How much is held without being a whole event.
     pub(crate) fn held(&self) -> usize {
-        self.buffer.len() + self.data.as_ref().map_or(0, Bytes::len)
+        self.buffer.len() + self.data.as_ref().map_or(0, |data| data.bytes().len())
     }
 
     /// The id of the last whole event that had one: where to go on.
@@ -50,7 +85,7 @@ impl EventStream {
 
     /// The beginning of what is held.
     pub(crate) fn head(&self) -> &[u8] {
-        self.data.as_deref().unwrap_or(&self.buffer)
+        self.data.as_ref().map_or(&self.buffer, Data::bytes)
     }
 
     /// The data of the next whole event. Comments, names, ids and events without data are passed over.
@@ -61,6 +96,8 @@ impl EventStream {
                 return None;
             };
             let mut line = self.buffer.split_to(self.searched + at + 1).freeze();
+            // A mark of byte order stands before everything or is none.
+            self.begun = true;
             self.searched = 0;
             line.truncate(line.len() - 1);
             if line.ends_with(b"\r") {
@@ -70,7 +107,7 @@ impl EventStream {
                 if let Some(id) = self.id.take() {
                     self.last = Some(id);
                 }
-                match self.data.take() {
+                match self.data.take().map(Data::whole) {
                     // An empty one only gives the stream an id to come back with.
                     Some(data) if !data.trim_ascii().is_empty() => return Some(data),
                     _ => continue,
@@ -90,10 +127,9 @@ impl EventStream {
                 }
                 _ => continue,
             }
-            // One line of data, which is what everybody sends, is a slice of what was received.
             self.data = Some(match self.data.take() {
-                None => line.slice_ref(value),
-                Some(earlier) => [&earlier[..], b"\n", value].concat().into(),
+                None => Data::Line(line.slice_ref(value)),
+                Some(earlier) => earlier.add(value),
             });
         }
     }
@@ -128,5 +164,17 @@ mod tests {
             assert_eq!(stream.held(), "data: cut".len());
             assert_eq!((stream.last_id().map(|id| &id[..]), stream.retry()), (Some(&b"0/0"[..]), Some(5)));
         }
+    }
+
+    #[test]
+    fn many_short_lines_cost_no_more_than_they_are_long() {
+        // T-PRO-6: SSE flood. A million lines in one event; joined one by one anew this would not end.
+        let mut stream = EventStream::default();
+        let lines = 1_000_000;
+        stream.push("data: x\n".repeat(lines).as_bytes());
+        assert_eq!(stream.next_data(), None);
+        assert_eq!(stream.held(), 2 * lines - 1);
+        stream.push(b"\n");
+        assert_eq!(stream.next_data().unwrap().len(), 2 * lines - 1);
     }
 }

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
+use portcullis_sandbox::broker::{Secret, SecretFiles};
 use portcullis_sandbox::{Doors, Gate, Layers, Observed};
 use rustix::process::Pid;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::{Child, ChildStdin};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -39,17 +40,22 @@ pub(crate) struct StdioLink {
     words: LastWords,
     group: Option<Pid>,
     gate: Gate,
+    files: SecretFiles,
+    /// Whether we ended it; then its end is no news.
+    ended_by_us: Arc<AtomicBool>,
 }
 
 impl StdioLink {
-    /// Starts the child; the second value says what confines it.
+    /// Starts the child, with what is lent to it alone; the second value says what confines it.
     pub(crate) async fn open(
         endpoint: &StdioEndpoint,
         events: Events,
         probe: &Probe<'_>,
+        lent: &[(String, Arc<Secret>)],
     ) -> Result<(Self, (Layers, &'static str)), UpstreamError> {
-        let (mut child, cage, doors) =
-            process::spawn(endpoint, &probe.settings.conditions_of(probe.server)).await?;
+        let (mut child, mut cage, doors) =
+            process::spawn(endpoint, probe.server, probe.settings, lent.to_vec()).await?;
+        let files = std::mem::take(&mut cage.files);
         let grace = probe.settings.grace;
         let confined = (cage.layers.clone(), cage.cgroup.version);
         let (Some(stdin), Some(stdout), Some(stderr)) =
@@ -67,13 +73,26 @@ impl StdioLink {
         tokio::spawn(write(stdin, frames, close.clone()));
         let reader = tokio::spawn(read(stdout, Arc::clone(&desk), closing.clone()));
         let heard = Heard { reader, listener, words: words.clone() };
-        tokio::spawn(keep(child, cage, close, grace, heard, Arc::clone(&desk), end));
-        Ok((Self { desk, closing, ended, words, group, gate }, confined))
+        let ended_by_us = Arc::new(AtomicBool::new(false));
+        let by_us = Arc::clone(&ended_by_us);
+        tokio::spawn(keep(child, cage, close, grace, heard, Arc::clone(&desk), (end, by_us)));
+        Ok((Self { desk, closing, ended, words, group, gate, files, ended_by_us }, confined))
     }
 
     /// Who watches the child, and through whom it talks to others if it may.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
+    }
+
+    /// Its files for credentials.
+    pub(crate) fn files(&self) -> &SecretFiles {
+        &self.files
+    }
+
+    /// Ends the child and all it started, now: it holds what it may not keep.
+    pub(crate) fn kill(&self) {
+        self.ended_by_us.store(true, Ordering::Release);
+        process::sweep(self.group);
     }
 
     pub(crate) fn desk(&self) -> &Arc<Desk> {
@@ -101,6 +120,7 @@ impl StdioLink {
 
     pub(crate) async fn close(&self, drain: Duration) {
         let _ = timeout(drain, self.desk.pending.idle()).await;
+        self.ended_by_us.store(true, Ordering::Release);
         self.closing.send_replace(true);
         let mut ended = self.ended.clone();
         let _ = ended.wait_for(Option::is_some).await.map(drop);
@@ -128,6 +148,9 @@ fn guard(
             Observed::Attempted { kind: "artifact", what, violation: true, .. } => {
                 format!("artifact: {what} was changed while the server runs")
             }
+            Observed::Attempted { kind: "file", what, violation: true, .. } => {
+                format!("file: it asked for {what}, which is none of its business")
+            }
             Observed::Attempted { kind, what, violation: true, .. } => format!("{kind}: it tried {what}"),
             _ => return,
         };
@@ -148,6 +171,7 @@ fn guard(
 
 impl Drop for StdioLink {
     fn drop(&mut self) {
+        self.ended_by_us.store(true, Ordering::Release);
         self.closing.send_replace(true);
     }
 }
@@ -190,7 +214,7 @@ async fn write(
 }
 
 /// Reads lines until the output ends.
-async fn read(mut stdout: ChildStdout, desk: Arc<Desk>, closing: watch::Sender<bool>) {
+pub(crate) async fn read(mut stdout: impl AsyncRead + Unpin, desk: Arc<Desk>, closing: watch::Sender<bool>) {
     let mut buffer = BytesMut::with_capacity(READ);
     let mut searched = 0;
     let mut skipping = false;
@@ -237,7 +261,7 @@ async fn keep(
     grace: Duration,
     heard: Heard,
     desk: Arc<Desk>,
-    ended: watch::Sender<Option<String>>,
+    (ended, by_us): (watch::Sender<Option<String>>, Arc<AtomicBool>),
 ) {
     let group = process::group_of(&child);
     let status = tokio::select! {
@@ -252,6 +276,13 @@ async fn keep(
     let _ = timeout(grace, heard.reader).await;
     desk.pending.close(&reason);
     let _ = timeout(grace, heard.listener).await;
-    desk.events.emit(UpstreamEvent::Exited { reason: reason.clone(), words: Some(heard.words.bytes()) });
+    // SBX-54: what it wrote after its answer is found now.
+    if heard.words.take_echo() {
+        let reason = "it wrote a credential to stderr that was lent to a call".into();
+        desk.events.emit(UpstreamEvent::Escaped { reason });
+    }
+    let words = Some(heard.words.bytes());
+    let expected = by_us.load(Ordering::Acquire);
+    desk.events.emit(UpstreamEvent::Exited { reason: reason.clone(), words, expected });
     ended.send_replace(Some(reason));
 }

@@ -23,6 +23,13 @@ impl Waivers {
         self.lock().remove(server);
     }
 
+    /// One facility is waived for a server no more.
+    pub fn end_of(&self, server: &ServerIdentity, facility: &str) {
+        if let Some(of_server) = self.lock().get_mut(server) {
+            of_server.retain(|(known, _)| known != facility);
+        }
+    }
+
     /// What is waived for a server now.
     pub fn of(&self, server: &ServerIdentity) -> Vec<String> {
         let now = SystemClock.now();

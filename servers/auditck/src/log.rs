@@ -92,10 +92,11 @@ fn frames(content: &[u8], log: &mut Log) {
         let body = &content[at + 12..end];
         match kind {
             1 => turn.push(body.to_vec()),
-            2 => {
+            2 if body.len() == 44 => {
                 let (last, count) = (number(&body[..8]), number(&body[8..12]) as usize);
+                let counted = count == turn.len() && count > 0;
                 log.records.append(&mut turn);
-                if last + 1 != log.records.len() as u64 || count == 0 {
+                if last.checked_add(1) != Some(log.records.len() as u64) || !counted {
                     log.damage.push(Finding::new(last, "bad_frame", "a commit that seals other records"));
                 }
             }

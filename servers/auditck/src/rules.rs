@@ -190,18 +190,29 @@ fn classes(records: Records<'_>, report: &mut dyn FnMut(&Value, &str)) {
             .as_str()
             .and_then(|id| id.split('@').next()?.split_once('/'))
             .map(|(_, tool)| tool);
-        let accepted = of(&records[..at], "declaration.accepted")
-            .filter(|(_, record)| {
-                record["data"]["version"].as_str().is_some_and(|version| version.ends_with(digest))
+        let says = |record: &Value| {
+            record["data"]["version"].as_str().is_some_and(|version| version.ends_with(digest))
+        };
+        // A declaration of many tools is described by several records, of which the first says how many tools there are.
+        let parts: Vec<&Value> = (records[..at].iter())
+            .filter(|record| {
+                matches!(record["event"].as_str(), Some("declaration.accepted" | "declaration.described"))
             })
-            .last()
-            .and_then(|(_, record)| record["data"]["tools"].get(tool?));
-        let differs = accepted.is_some_and(|tool| {
-            tool["side_effects"] != intent["data"]["side_effects"]
-                || tool["scopes"] != intent["data"]["scopes"]
-        });
-        if differs {
+            .filter(|record| says(record))
+            .collect();
+        let accepted = parts.iter().rev().find_map(|record| record["data"]["tools"].get(tool?));
+        let Some(accepted) = accepted else {
+            if parts.iter().any(|record| record["data"]["items"].is_u64()) {
+                report(intent, "not among what was accepted");
+            }
+            continue;
+        };
+        if ["side_effects", "scopes"].iter().any(|member| accepted[member] != intent["data"][member]) {
             report(intent, "other classes or scopes than accepted");
+        }
+        let profile = accepted.get("profile_sha256");
+        if profile.is_some_and(|profile| *profile != intent["data"]["sandbox_profile_sha256"]) {
+            report(intent, "another sandbox profile than accepted");
         }
     }
     for (at, violation) in of(records, "mcp.scope_violation") {

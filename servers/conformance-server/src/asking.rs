@@ -80,6 +80,34 @@ pub(crate) async fn sample(
     Ok(Answer::Given(json!(context.peer.create_message(params).await.map_err(internal)?)))
 }
 
+/// Whether the client is of the newest revision, and so is asked with a result.
+pub(crate) fn is_newest(context: &RequestContext<RoleServer>) -> bool {
+    let newest = ProtocolVersion::V_2026_07_28;
+    context.protocol_version().is_some_and(|version| version.as_str() >= newest.as_str())
+}
+
+/// Asks a client of the old revisions what an unfinished result asks, all at once, while its request waits.
+pub(crate) async fn in_the_old_way(
+    context: &RequestContext<RoleServer>,
+    asked: InputRequiredResult,
+) -> Result<InputResponses, ErrorData> {
+    let questions = asked.input_requests.unwrap_or_default().into_iter().map(|(key, question)| async move {
+        let peer = &context.peer;
+        let answer = match question {
+            InputRequest::CreateMessage(request) => {
+                json!(peer.create_message(request.params).await.map_err(internal)?)
+            }
+            InputRequest::Elicitation(request) => {
+                json!(peer.create_elicitation(request.params).await.map_err(internal)?)
+            }
+            InputRequest::ListRoots(_) => json!(peer.list_roots().await.map_err(internal)?),
+            _ => return Err(internal("a question of another kind")),
+        };
+        Ok((key, answer))
+    });
+    futures_util::future::try_join_all(questions).await.map(|answers| answers.into_iter().collect())
+}
+
 /// In the newest revision a server asks with its result, and has its answer with the next call.
 fn in_the_new_way(
     context: &RequestContext<RoleServer>,
@@ -87,8 +115,9 @@ fn in_the_new_way(
     method: &str,
     params: &Value,
 ) -> Option<Answer> {
-    let newest = ProtocolVersion::V_2026_07_28;
-    context.protocol_version().filter(|version| version.as_str() >= newest.as_str())?;
+    if !is_newest(context) {
+        return None;
+    }
     Some(match answers.get(ONLY) {
         Some(answer) => Answer::Given(answer.clone()),
         None => Answer::Asked(ask(vec![(ONLY, json!({"method": method, "params": params}))], None)),

@@ -14,6 +14,7 @@ pub(crate) fn get(request: &GetPromptRequestParams) -> Result<GetPromptResponse,
         given.ok_or_else(|| ErrorData::invalid_params(format!("the argument {name} is missing"), None))
     };
     let contents = match request.name.as_str() {
+        "test_that_comes_and_goes" => vec![text("Here for now.")],
         "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
         "test_prompt_with_arguments" => {
             let (first, second) = (argument("arg1")?, argument("arg2")?);

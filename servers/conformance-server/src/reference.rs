@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rmcp::model::{
@@ -19,6 +20,7 @@ use serde_json::json;
 use tokio::sync::broadcast;
 
 use crate::Eras;
+use crate::asking;
 use crate::catalogue::Catalogue;
 use crate::state::Seal;
 
@@ -38,7 +40,19 @@ pub(crate) struct Reference {
     pub(crate) changes: broadcast::Sender<Changed>,
     pub(crate) tasks: TaskManager,
     subscribed: Arc<Mutex<BTreeSet<String>>>,
+    /// What comes and goes when somebody triggers a change.
+    hidden: Arc<Hidden>,
 }
+
+/// Whether the tool and the prompt that come and go are gone.
+#[derive(Debug, Default)]
+struct Hidden {
+    tool: AtomicBool,
+    prompt: AtomicBool,
+}
+
+/// The name of the tool, and of the prompt, that comes and goes.
+const CHANGING: &str = "test_that_comes_and_goes";
 
 impl Reference {
     pub(crate) fn new(eras: Eras) -> Self {
@@ -49,7 +63,18 @@ impl Reference {
             changes: broadcast::channel(16).0,
             tasks: TaskManager::new(),
             subscribed: Arc::default(),
+            hidden: Arc::default(),
         }
+    }
+
+    /// Changes a list, and says so.
+    pub(crate) fn change(&self, what: Changed) {
+        let hidden = match what {
+            Changed::Tools => &self.hidden.tool,
+            Changed::Prompts => &self.hidden.prompt,
+        };
+        hidden.fetch_xor(true, Ordering::AcqRel);
+        let _ = self.changes.send(what);
     }
 }
 
@@ -85,7 +110,9 @@ impl ServerHandler for Reference {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(self.catalogue.tools.clone()))
+        let gone = self.hidden.tool.load(Ordering::Acquire);
+        let listed = self.catalogue.tools.iter().filter(|tool| !(gone && tool.name == CHANGING));
+        Ok(ListToolsResult::with_all_items(listed.cloned().collect()))
     }
 
     async fn call_tool(
@@ -93,7 +120,17 @@ impl ServerHandler for Reference {
         request: CallToolRequestParams,
         context: Context,
     ) -> Result<CallToolResponse, ErrorData> {
-        self.call(request, context).await
+        let mut request = request;
+        loop {
+            let answer = self.call(request.clone(), context.clone()).await?;
+            // What a client of the old revisions cannot be told with a result it is asked, and the call goes on.
+            let CallToolResponse::InputRequired(asked) = answer else { return Ok(answer) };
+            if asking::is_newest(&context) {
+                return Ok(asked.into());
+            }
+            request.request_state = asked.request_state.clone();
+            request.input_responses = Some(asking::in_the_old_way(&context, asked).await?);
+        }
     }
 
     /// With it the SDK checks the headers that mirror arguments.
@@ -106,15 +143,25 @@ impl ServerHandler for Reference {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListPromptsResult, ErrorData> {
-        Ok(ListPromptsResult::with_all_items(self.catalogue.prompts.clone()))
+        let gone = self.hidden.prompt.load(Ordering::Acquire);
+        let listed = self.catalogue.prompts.iter().filter(|prompt| !(gone && prompt.name == CHANGING));
+        Ok(ListPromptsResult::with_all_items(listed.cloned().collect()))
     }
 
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,
-        _: Context,
+        context: Context,
     ) -> Result<GetPromptResponse, ErrorData> {
-        crate::prompts::get(&request)
+        let mut request = request;
+        loop {
+            let answer = crate::prompts::get(&request)?;
+            let GetPromptResponse::InputRequired(asked) = answer else { return Ok(answer) };
+            if asking::is_newest(&context) {
+                return Ok(asked.into());
+            }
+            request.input_responses = Some(asking::in_the_old_way(&context, asked).await?);
+        }
     }
 
     async fn list_resources(

@@ -37,6 +37,7 @@ impl Reference {
         };
         match request.name.as_ref() {
             "test_simple_text" => say("This is a simple text response for testing."),
+            "test_that_comes_and_goes" => say("Here for now."),
             "greet" => say(&format!("Hello, {}!", argument("name")?)),
             "test_image_content" => content(vec![image()]),
             "test_audio_content" => {
@@ -85,12 +86,12 @@ impl Reference {
                 say("The client has a model.")
             }
             "test_trigger_tool_change" => {
-                let _ = self.changes.send(Changed::Tools);
+                self.change(Changed::Tools);
                 let _ = context.peer.notify_tool_list_changed().await;
                 say("The tools have changed.")
             }
             "test_trigger_prompt_change" => {
-                let _ = self.changes.send(Changed::Prompts);
+                self.change(Changed::Prompts);
                 let _ = context.peer.notify_prompt_list_changed().await;
                 say("The prompts have changed.")
             }

@@ -46,6 +46,17 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
             Ok(names.collect::<Vec<_>>().join(" "))
         }
         ["write", path] => fs::write(path, "evil").map(|()| String::new()),
+        ["truncate", path] => {
+            fs::File::options().write(true).truncate(true).open(path).map(|_| String::new())
+        }
+        ["link", from, to] => fs::hard_link(from, to).map(|()| String::new()),
+        ["symlink", from, to] => std::os::unix::fs::symlink(from, to).map(|()| String::new()),
+        ["remove", path] => fs::remove_file(path).map(|()| String::new()),
+        ["mknod", path] => {
+            let path = std::ffi::CString::new(*path).map_err(io::Error::other)?;
+            let mode = i64::from(libc::S_IFIFO | 0o600);
+            raw(libc::SYS_mknodat, [i64::from(libc::AT_FDCWD), path.as_ptr() as i64, mode])
+        }
         ["rename", from, to] => fs::rename(from, to).map(|()| String::new()),
         ["chmod", path] => {
             let everything = std::os::unix::fs::PermissionsExt::from_mode(0o777);
@@ -81,6 +92,15 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
         ["everything"] => Ok(everything()),
         ["say", text] => Ok((*text).to_owned()),
         ["variable", name] => std::env::var(name).map_err(io::Error::other),
+        // Turned round, so that nobody who looks for it finds it.
+        ["reversed", "file", path] => fs::read_to_string(path).map(|text| text.chars().rev().collect()),
+        ["reversed", "variable", name] => {
+            std::env::var(name).map(|text| text.chars().rev().collect()).map_err(io::Error::other)
+        }
+        ["stderr", "file", path] => {
+            let text = fs::read_to_string(path)?;
+            writeln!(io::stderr(), "its key is {text}").map(|()| String::new())
+        }
         ["stderr", text] => writeln!(io::stderr(), "{text}").map(|()| String::new()),
         ["call", name] => call(name),
         ["socket", family, kind] => {
@@ -90,6 +110,19 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
         ["kill", pid] => {
             let pid = pid.parse::<i32>().map_err(io::Error::other)?;
             raw(libc::SYS_kill, [pid.into(), 9, 0])
+        }
+        ["icmp"] => socket_of(libc::AF_INET, libc::SOCK_DGRAM, 1),
+        ["race", folder, outside, rounds] => race(folder, outside, rounds.parse().map_err(io::Error::other)?),
+        ["shout", lines] => shout(lines.parse().map_err(io::Error::other)?),
+        ["deaf"] => serve::be_deaf(),
+        ["later", milliseconds, rest @ ..] => {
+            let pause = Duration::from_millis(milliseconds.parse().map_err(io::Error::other)?);
+            let act: Vec<String> = rest.iter().map(|word| (*word).to_owned()).collect();
+            std::thread::spawn(move || {
+                std::thread::sleep(pause);
+                let _ = attempt(&act.iter().map(String::as_str).collect::<Vec<_>>());
+            });
+            Ok(String::new())
         }
         ["forks", most] => fork_many(most.parse().map_err(io::Error::other)?),
         ["allocate", mebibytes] => allocate(mebibytes.parse().map_err(io::Error::other)?),
@@ -151,11 +184,54 @@ fn raw(call: libc::c_long, arguments: [i64; 3]) -> io::Result<String> {
     if answer == -1 { Err(io::Error::last_os_error()) } else { Ok(answer.to_string()) }
 }
 
-#[allow(unsafe_code)]
 fn socket(family: i32, kind: i32) -> io::Result<String> {
+    socket_of(family, kind, 0)
+}
+
+#[allow(unsafe_code)]
+fn socket_of(family: i32, kind: i32, protocol: i32) -> io::Result<String> {
     // SAFETY: only numbers go in and out.
-    let descriptor = unsafe { libc::socket(family, kind, 0) };
+    let descriptor = unsafe { libc::socket(family, kind, protocol) };
     if descriptor == -1 { Err(io::Error::last_os_error()) } else { Ok(String::new()) }
+}
+
+/// A folder is a link out, then a folder again, over and over, while somebody reads in it; says what was read of each kind.
+fn race(folder: &str, outside: &str, rounds: usize) -> io::Result<String> {
+    let place = |name: &str| std::path::Path::new(folder).join(name);
+    let (here, there, aside) = (place("here"), place("there"), place("aside"));
+    fs::create_dir_all(&here)?;
+    fs::write(here.join("note"), "inside")?;
+    let _ = fs::remove_file(&there);
+    std::os::unix::fs::symlink(outside, &there)?;
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let (mut inside, mut escaped) = (0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                for (from, to) in [(&here, &aside), (&there, &here), (&here, &there), (&aside, &here)] {
+                    let _ = fs::rename(from, to);
+                }
+            }
+        });
+        for _ in 0..rounds {
+            match fs::read_to_string(here.join("note")) {
+                Ok(text) if text == "inside" => inside += 1,
+                Ok(_) => escaped += 1,
+                Err(_) => {}
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Release);
+    });
+    Ok(format!("{inside} {escaped}"))
+}
+
+/// Says a great deal where nobody listens closely.
+fn shout(lines: usize) -> io::Result<String> {
+    let mut stderr = io::BufWriter::new(io::stderr());
+    for number in 0..lines {
+        writeln!(stderr, "line {number}: the quick brown fox jumps over the lazy dog")?;
+    }
+    stderr.flush().map(|()| String::new())
 }
 
 /// Starts processes until it cannot; says how many there were.

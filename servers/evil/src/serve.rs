@@ -1,13 +1,32 @@
 //! The same acts, asked for over MCP: the smallest server there can be, and no honest one.
 
 use std::io::{self, BufRead as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
 use crate::told;
 
+static DEAF: AtomicBool = AtomicBool::new(false);
+
+/// From now on neither the end of its input nor a request to end means anything to it.
+#[allow(unsafe_code)]
+pub(crate) fn be_deaf() -> io::Result<String> {
+    DEAF.store(true, Ordering::Release);
+    // SAFETY: a signal is ignored; no code of ours runs for it.
+    unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
+    Ok(String::new())
+}
+
 /// Answers until its input ends.
 pub(crate) fn run() {
+    answer_all();
+    while DEAF.load(Ordering::Acquire) {
+        std::thread::sleep(std::time::Duration::from_secs(600));
+    }
+}
+
+fn answer_all() {
     for line in io::stdin().lock().lines() {
         let Ok(line) = line else { return };
         let Ok(request) = serde_json::from_str::<Value>(&line) else { continue };

@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::Parser;
 use records_server::{Options, Profile, Server, Shape};
@@ -34,7 +35,34 @@ struct Args {
     deterministic: bool,
     /// Write the ready line to this file instead of standard output
     #[arg(long, value_name = "FILE")]
-    ready_file: Option<std::path::PathBuf>,
+    ready_file: Option<PathBuf>,
+    /// Write the ready line to this open descriptor instead of standard output
+    #[arg(long, value_name = "FD", conflicts_with = "ready_file")]
+    ready_fd: Option<u32>,
+}
+
+impl Args {
+    /// Says that clients can come, once and whole.
+    fn tell(&self, ready: &str) -> std::io::Result<()> {
+        match (&self.ready_file, self.ready_fd) {
+            (Some(file), _) => {
+                let part = file.with_extension("part");
+                std::fs::write(&part, ready)?;
+                std::fs::rename(part, file)
+            }
+            (None, Some(fd)) => {
+                let open = std::fs::OpenOptions::new().append(true).open(format!("/dev/fd/{fd}"));
+                let named = |error: std::io::Error| {
+                    std::io::Error::new(
+                        error.kind(),
+                        format!("--ready-fd {fd} cannot be written to: {error}"),
+                    )
+                };
+                writeln!(open.map_err(named)?, "{ready}").map_err(named)
+            }
+            (None, None) => writeln!(std::io::stdout(), "{ready}"),
+        }
+    }
 }
 
 #[tokio::main]
@@ -43,7 +71,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let server = Server::serve(Options {
         listen: args.listen,
         admin_listen: args.admin_listen,
-        db: args.db,
+        db: args.db.clone(),
         seed: args.seed == "demo",
         profile: args.profile,
         shape: args.schema_shape,
@@ -55,14 +83,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         "rs": server.rs, "admin": server.admin,
         "tokens": {"client": tokens.client, "narrow": tokens.narrow, "owner": tokens.owner},
     });
-    match &args.ready_file {
-        Some(file) => {
-            let part = file.with_extension("part");
-            std::fs::write(&part, ready.to_string())?;
-            std::fs::rename(part, file)?;
-        }
-        None => writeln!(std::io::stdout(), "{ready}")?,
-    }
+    args.tell(&ready.to_string())?;
     let mut end = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         _ = end.recv() => {}

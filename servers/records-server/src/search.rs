@@ -216,7 +216,10 @@ fn shown(hits: &[Hit], way: Way, connections: &[(String, String)]) -> Value {
     let excerpts = hits.iter().map(|hit| {
         json!({
             "field_path": hit.field, "object": "evidence_excerpt", "preview_text": hit.text, "provenance": provenance,
-            "read": {"field": hit.field, "method": "GET", "object": "field_read", "url": format!("{url}/field-window")},
+            "read": {
+                "field": hit.field, "method": "GET", "object": "field_window_read", "record_id": hit.id,
+                "route": format!("{url}/field-window"), "stream": hit.stream, "connection_id": hit.connection,
+            },
             "truncated": hit.text.ends_with('…'),
         })
     });

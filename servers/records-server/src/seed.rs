@@ -12,8 +12,8 @@ pub struct Tokens {
     pub owner: String,
 }
 
-pub async fn demo(store: &Store, tokens: &Tokens) -> Result<(), sqlx::Error> {
-    let known = store.rows("SELECT id FROM connections", &[]).await?;
+/// Tokens, their grants and the two mailboxes; with mail in them, if they are to be filled and nothing is in them yet.
+pub async fn prepare(store: &Store, tokens: &Tokens, filled: bool) -> Result<(), sqlx::Error> {
     store.execute("DELETE FROM tokens", &[]).await?;
     for (label, token, grant, kind) in [
         ("client", &tokens.client, "grt_0000000000000001", "client"),
@@ -27,9 +27,6 @@ pub async fn demo(store: &Store, tokens: &Tokens) -> Result<(), sqlx::Error> {
             )
             .await?;
     }
-    if !known.is_empty() {
-        return Ok(());
-    }
     let both = ["cin_gmail_personal", "cin_gmail_work"];
     let all = json!({"connections": both, "streams": {"messages": null, "message_bodies": null, "attachments": null, "labels": null}});
     let few = json!({"connections": ["cin_gmail_personal"], "streams": {"labels": null, "messages": ["id", "thread_id", "subject", "received_at"]}});
@@ -37,21 +34,24 @@ pub async fn demo(store: &Store, tokens: &Tokens) -> Result<(), sqlx::Error> {
         ("grt_0000000000000001", "cli_0000000000000001", all),
         ("grt_0000000000000002", "cli_0000000000000002", few),
     ] {
+        // A grant that was revoked stays so.
         store
             .execute(
-                "INSERT OR REPLACE INTO grants(id, client_id, scope_json) VALUES(?, ?, ?)",
+                "INSERT OR IGNORE INTO grants(id, client_id, scope_json) VALUES(?, ?, ?)",
                 &[id, client, &scope.to_string()],
             )
             .await?;
     }
     for stream in &crate::catalogue::STREAMS {
-        store.execute("INSERT OR REPLACE INTO streams VALUES(?)", &[stream.name]).await?;
+        store.execute("INSERT OR IGNORE INTO streams VALUES(?)", &[stream.name]).await?;
     }
+    let is_empty = store.rows("SELECT id FROM records LIMIT 1", &[]).await?.is_empty();
     for (id, name, prefix, count) in
         [("cin_gmail_personal", "Personal mail", "p", 40), ("cin_gmail_work", "Work mail", "w", 30)]
     {
-        store.execute("INSERT INTO connections VALUES(?, ?, 'gmail')", &[id, name]).await?;
-        for (stream, record) in mailbox(prefix, count) {
+        store.execute("INSERT OR IGNORE INTO connections VALUES(?, ?, 'gmail')", &[id, name]).await?;
+        let mail = if filled && is_empty { mailbox(prefix, count) } else { Vec::new() };
+        for (stream, record) in mail {
             store.put(id, stream, &record, EMITTED).await?;
         }
     }

@@ -187,9 +187,7 @@ impl Server {
             false => state.id("tok_", 48),
         };
         let tokens = Tokens { client: token("client"), narrow: token("narrow"), owner: token("owner") };
-        if options.seed {
-            seed::demo(&state.store, &tokens).await?;
-        }
+        seed::prepare(&state.store, &tokens, options.seed).await?;
         let tasks = vec![
             tokio::spawn(crate::http::serve(listener, state.clone(), false)),
             tokio::spawn(crate::http::serve(admin, state.clone(), true)),

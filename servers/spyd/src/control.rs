@@ -32,6 +32,8 @@ pub(crate) struct Control {
     pub(crate) instructions: Option<String>,
     /// What tools answer with instead of their result, by tool.
     pub(crate) result: BTreeMap<String, Value>,
+    /// What resources say instead, by URI.
+    pub(crate) texts: BTreeMap<String, String>,
     /// Tools that are not listed and not callable.
     pub(crate) drop: Vec<String>,
     /// A tool that was not there before.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::control::Control;
 use crate::frame::{Failure, Request};
 
 /// What the spy says it has.
@@ -15,7 +16,7 @@ pub(crate) fn capabilities() -> Value {
 }
 
 /// The answer to a request about one of these; `None` if it is about something else.
-pub(crate) fn answer(request: &Request) -> Option<Result<Value, Failure>> {
+pub(crate) fn answer(request: &Request, control: &Control) -> Option<Result<Value, Failure>> {
     let text = |name: &str| request.params.get(name).and_then(Value::as_str).unwrap_or_default();
     Some(match request.method.as_str() {
         "resources/list" => Ok(json!({ "resources": [
@@ -26,7 +27,10 @@ pub(crate) fn answer(request: &Request) -> Option<Result<Value, Failure>> {
         "resources/templates/list" => Ok(json!({ "resourceTemplates": [
             { "uriTemplate": "spy://item/{id}", "name": "item", "description": "One item." }
         ] })),
-        "resources/read" => read(text("uri")),
+        "resources/read" => match control.texts.get(text("uri")) {
+            Some(said) => Ok(contents(text("uri"), said)),
+            None => read(text("uri")),
+        },
         "prompts/list" => Ok(json!({ "prompts": [
             { "name": "greet", "description": "Greet somebody.", "arguments": [
                 { "name": "whom", "required": true }, { "name": "how" }
@@ -64,8 +68,12 @@ fn read(uri: &str) -> Result<Value, Failure> {
         None => (uri == "spy://readme" || uri == "spy://hidden").then(|| "Read me.".to_owned()),
     };
     match text {
-        Some(text) => Ok(json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] })),
+        Some(text) => Ok(contents(uri, &text)),
         // Revisions disagree about the code; this is the old one, and the gateway translates.
         None => Err(Failure::new(-32002, "no such resource")),
     }
+}
+
+fn contents(uri: &str, text: &str) -> Value {
+    json!({ "contents": [{ "uri": uri, "mimeType": "text/plain", "text": text }] })
 }

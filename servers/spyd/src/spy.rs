@@ -255,11 +255,13 @@ impl Spy {
         // A late answer is late on purpose: it comes to a request that was given up.
         let deaf = odd && control.late_ms.is_some();
         let outcome = tokio::select! {
-            outcome = self.outcome(run, era) => outcome,
+            // A subscription ends by itself when nobody reads it any more: that it was given up is noted all the same.
+            biased;
             _ = cancelled, if !deaf => return self.note_cancelled(request, "notified"),
             () = outbox.closed(), if connection.closing_cancels && !deaf => {
                 return self.note_cancelled(request, "disconnected");
             }
+            outcome = self.outcome(run, era) => outcome,
         };
         let mut message = match outcome {
             Ok(result) => json!({ "jsonrpc": "2.0", "id": request.id, "result": result }),
@@ -335,7 +337,9 @@ impl Spy {
                 "tools/list" => list(request, control),
                 "tools/call" => self.call(request, control, outbox, Era::Legacy).await,
                 "resources/subscribe" | "resources/unsubscribe" => self.subscription(connection, request),
-                other => offerings::answer(request).unwrap_or_else(|| Err(Failure::unknown_method(other))),
+                other => {
+                    offerings::answer(request, control).unwrap_or_else(|| Err(Failure::unknown_method(other)))
+                }
             },
             Era::Modern => {
                 let mut result = match request.method.as_str() {
@@ -346,7 +350,7 @@ impl Spy {
                     "tools/list" => cacheable(list(request, control)?),
                     "tools/call" => self.call(request, control, outbox, Era::Modern).await?,
                     "subscriptions/listen" => self.subscribe(connection, request, outbox).await,
-                    other => match offerings::answer(request) {
+                    other => match offerings::answer(request, control) {
                         Some(answer) => {
                             let answer = answer?;
                             if matches!(other, "prompts/get" | "completion/complete") {

@@ -22,13 +22,15 @@ pub(crate) fn of(catalogue: &Path) -> Outcome<String> {
             "identity": "conformance",
             "version": env!("CARGO_PKG_VERSION"),
             "protocol_versions": ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"],
-            "surface": "static",
+            "surface": "dynamic",
+            "refresh": {"max_age": "1h"},
         },
         "scopes": {},
         "tools": items("tools", tool),
         "resources": resources,
         "prompts": items("prompts", prompt),
         "server_requests": ["sampling", "elicitation", "roots"],
+        "tasks": true,
     });
     serde_json::to_string_pretty(&declaration).map_err(|error| error.to_string())
 }

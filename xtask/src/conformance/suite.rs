@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Wanted;
+use super::{Least, Wanted, client};
 use crate::Outcome;
 use crate::third_party::ThirdParty;
 
@@ -27,6 +27,9 @@ pub(crate) struct Results {
 /// Check id and verdict, and how often. A check can be made several times in a scenario.
 pub(crate) type Checks = BTreeMap<(String, String), usize>;
 
+/// The check of the client's own that it came to its end.
+const DRIVER: &str = "driver";
+
 impl Suite {
     pub(crate) fn new(third_party: &ThirdParty, scratch: &Path) -> Outcome<Self> {
         let program = third_party.node_modules.join("@modelcontextprotocol/conformance/dist/index.js");
@@ -42,12 +45,28 @@ impl Suite {
             Wanted::Required(revision) => command.args(["--requirements", revision]),
             Wanted::Version(revision) => command.args(["--suite", "all", "--spec-version", revision]),
         };
-        // It exits with a failure when a check fails, which is not the question here.
+        self.results(&mut command, &folder, name)
+    }
+
+    /// Runs the client scenarios, with `client` as the client.
+    pub(crate) fn run_client(&self, wanted: Wanted, client: &str, name: &str) -> Outcome<Results> {
+        let folder = self.scratch.join(name);
+        let mut command = Command::new(&self.node);
+        command.arg(&self.program).args(["client", "--command", client, "--timeout", "300000"]);
+        command.args(["--requirements", wanted.revision(), "--output-dir"]).arg(&folder);
+        self.results(&mut command, &folder, name)
+    }
+
+    fn results(&self, command: &mut Command, folder: &Path, name: &str) -> Outcome<Results> {
         let output = command.output().map_err(|error| format!("{}: {error}", self.node.display()))?;
-        let results = Results::read(&folder)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let results = Results::read(folder)?;
         if results.scenarios.is_empty() {
-            let said = String::from_utf8_lossy(&output.stderr);
             return Err(format!("the suite found nothing to run for {name}: {}", said.trim()));
+        }
+        // It ends with a failure when a check fails; then the checks say more. With none failed, something else is wrong.
+        if !output.status.success() && results.first_failure().is_none() {
+            return Err(format!("the suite failed for {name} and no check of it: {}", said.trim()));
         }
         Ok(results)
     }
@@ -59,13 +78,48 @@ impl Results {
         let mut results = Self::default();
         for entry in fs::read_dir(folder).map_err(problem)? {
             let entry = entry.map_err(problem)?;
-            let Some(scenario) = scenario_of(&entry.file_name().to_string_lossy()) else { continue };
-            let Ok(text) = fs::read_to_string(entry.path().join("checks.json")) else { continue };
-            let checks: Value =
-                serde_json::from_str(&text).map_err(|error| format!("{scenario}: {error}"))?;
-            results.scenarios.insert(scenario, count(&checks));
+            let named = entry.file_name().to_string_lossy().into_owned();
+            let Some(scenario) = scenario_of(&named) else {
+                // Scenarios of clients lie in folders by their theme.
+                if entry.path().is_dir() {
+                    let inside = Self::read(&entry.path())?.scenarios.into_iter();
+                    results
+                        .scenarios
+                        .extend(inside.map(|(scenario, checks)| (format!("{named}/{scenario}"), checks)));
+                }
+                continue;
+            };
+            let said = |error: String| format!("the suite left no checks of {scenario}: {error}");
+            let text = fs::read_to_string(entry.path().join("checks.json"));
+            let text = text.map_err(|error| said(error.to_string()))?;
+            let checks: Value = serde_json::from_str(&text).map_err(|error| said(error.to_string()))?;
+            let mut checks = count(&checks);
+            // A client that did not come to its end has not done what the scenario is about, whatever was checked of it.
+            if let Ok(words) = fs::read_to_string(entry.path().join("stderr.txt")) {
+                let verdict = if words.contains(client::DONE) { "SUCCESS" } else { "FAILURE" };
+                checks.insert((DRIVER.to_owned(), verdict.to_owned()), 1);
+            }
+            results.scenarios.insert(scenario, checks);
         }
         Ok(results)
+    }
+
+    /// How many checks came to a verdict.
+    fn verdicts(&self) -> usize {
+        self.scenarios.values().flatten().filter(|((id, _), _)| id != DRIVER).map(|(_, count)| count).sum()
+    }
+
+    /// A run that found less than there is to find proves nothing (PRO-51).
+    pub(crate) fn at_least(&self, least: Least, name: &str) -> Outcome {
+        let (scenarios, checks) = (self.scenarios.len(), self.verdicts());
+        println!("{name}: {scenarios} scenarios, {checks} checks");
+        if scenarios < least.scenarios || checks < least.checks {
+            return Err(format!(
+                "{name}: {scenarios} scenarios with {checks} checks were run; there are at least {} with {}",
+                least.scenarios, least.checks
+            ));
+        }
+        Ok(())
     }
 
     /// The first scenario with a failed check, and the check.
@@ -77,9 +131,9 @@ impl Results {
     }
 }
 
-/// `server-<scenario>-<timestamp>`, the timestamp being ISO 8601 with dashes.
+/// `server-<scenario>-<timestamp>`, or the same without its first word; the timestamp being ISO 8601 with dashes.
 fn scenario_of(folder: &str) -> Option<String> {
-    let rest = folder.strip_prefix("server-")?;
+    let rest = folder.strip_prefix("server-").unwrap_or(folder);
     let at = rest.match_indices("-20").map(|(at, _)| at).find(|at| {
         let stamp = &rest[at + 1..];
         stamp.len() > 10 && stamp.as_bytes()[4] == b'-' && stamp.as_bytes()[10] == b'T'
@@ -112,6 +166,34 @@ mod tests {
             Some("json-schema-2020-12")
         );
         assert_eq!(name("client-x"), None);
+    }
+
+    #[test]
+    fn a_scenario_without_checks_is_no_result() {
+        // PRO-51
+        let folder = std::env::temp_dir().join(format!("portcullis-suite-{}", std::process::id()));
+        let scenario = folder.join("server-ping-2026-11-16T12-00-00-000Z");
+        fs::create_dir_all(&scenario).unwrap();
+        let without = Results::read(&folder);
+        fs::write(scenario.join("checks.json"), r#"[{"id": "a", "status": "SUCCESS"}]"#).unwrap();
+        let with = Results::read(&folder);
+        fs::write(scenario.join("stderr.txt"), "xtask: it went wrong").unwrap();
+        let unfinished = Results::read(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(without.unwrap_err().contains("no checks of ping"));
+        assert_eq!(with.unwrap().first_failure(), None);
+        assert_eq!(unfinished.unwrap().first_failure().as_deref(), Some("ping: driver"));
+    }
+
+    #[test]
+    fn a_run_that_found_too_little_is_no_result() {
+        // PRO-51
+        let checks =
+            Checks::from([(("a".into(), "SUCCESS".into()), 2), (("driver".into(), "SUCCESS".into()), 1)]);
+        let results = Results { scenarios: [("ping".to_owned(), checks)].into() };
+        let least = |scenarios, checks| results.at_least(Least { scenarios, checks }, "x");
+        assert!(least(1, 2).is_ok());
+        assert!(least(1, 3).is_err() && least(2, 2).is_err());
     }
 
     #[test]

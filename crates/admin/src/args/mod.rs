@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 pub use page::{Page, Paged};
 pub use text::{Ident, NonBlank};
 pub use time::{Moment, TimeWindow};
-pub use value::{ArgValue, Integer, JsonObject};
+pub use value::{ArgValue, Integer, JsonObject, Version};
 
 /// What is wrong with arguments: where, and what.
 #[derive(Debug, Default)]

@@ -41,6 +41,16 @@ impl ArgValue for String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Integer<const LEAST: i64, const MOST: i64>(pub i64);
 
+/// Which version of a thing the caller looked at (ADM-56); 0 where it expects none.
+pub type Version = Integer<0, 9_007_199_254_740_991>;
+
+impl<const LEAST: i64, const MOST: i64> Integer<LEAST, MOST> {
+    /// The number, where none below zero is meant.
+    pub fn get(self) -> u64 {
+        self.0.max(0).unsigned_abs()
+    }
+}
+
 impl<const LEAST: i64, const MOST: i64> ArgValue for Integer<LEAST, MOST> {
     fn read(value: &Value, at: &str, complaints: &mut Complaints) -> Option<Self> {
         match integer_in(value, LEAST, MOST) {
@@ -97,7 +107,7 @@ impl<T: ArgValue> ArgValue for Vec<T> {
     }
 
     fn schema() -> Value {
-        json!({"type": "array", "items": T::schema(), "maxItems": MOST_ITEMS})
+        json!({"type": "array", "items": T::schema()})
     }
 }
 

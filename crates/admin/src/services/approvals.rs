@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
-use portcullis_core::{ApprovalId, Sha256Digest};
+use portcullis_core::{ApprovalId, Clock as _, Sha256Digest, SystemClock};
 use portcullis_gateway::Control;
 use portcullis_governance::approval::{Approval, OperatorDecision, Scope, State};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::Invoker;
+use crate::deferred::Operation;
 use crate::error::AdminError;
 use crate::grant::Op;
 
 /// How much a call could do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RiskLevel {
     /// Reads.
@@ -69,6 +71,9 @@ pub struct ApprovalRecord {
     pub decided_by: Vec<String>,
     /// Until when it waits or holds.
     pub expires_at: String,
+    /// What an admin operation answered that a second operator agreed to (ADM-54).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<Value>,
 }
 
 /// One operator's decision.
@@ -106,22 +111,37 @@ pub struct ApprovalDetail {
 #[derive(Debug, Clone)]
 pub struct ApprovalService {
     control: Arc<Control>,
+    invoker: Invoker,
 }
 
 impl ApprovalService {
-    pub(crate) fn new(control: Arc<Control>) -> Self {
-        Self { control }
+    pub(crate) fn new(invoker: Invoker) -> Self {
+        Self { control: invoker.control.clone(), invoker }
     }
 
     /// All of them, by id.
     pub fn list(&self, state: Option<State>) -> Vec<ApprovalRecord> {
         let mut approvals = self.control.approvals(state);
         approvals.sort_by_key(|approval| approval.approval_id);
-        approvals.iter().map(|approval| self.record(approval)).collect()
+        let mut rows: Vec<ApprovalRecord> = approvals.iter().map(|approval| self.record(approval)).collect();
+        // ADM-54: operations that wait for a second operator are approvals too.
+        let operations = self.invoker.operations().into_iter().map(|found| operation(&found.document));
+        rows.extend(operations.filter(|row| state.is_none_or(|state| row.status == state.as_str())));
+        rows.sort_by(|a, b| a.approval_id.cmp(&b.approval_id));
+        rows
     }
 
     /// One of them, with what is shown.
     pub fn get(&self, id: ApprovalId) -> Result<ApprovalDetail, AdminError> {
+        if let Some(found) = self.invoker.operation(id) {
+            return Ok(ApprovalDetail {
+                presented: found.document.presented(),
+                presented_sha256: found.document.presented_sha256().to_string(),
+                scopes: vec![Scope::Once.as_str().to_owned()],
+                decisions: Vec::new(),
+                approval: operation(&found.document),
+            });
+        }
         let approval = self.control.approval(id)?;
         let presented = self.control.presented(id)?;
         Ok(ApprovalDetail {
@@ -142,6 +162,10 @@ impl ApprovalService {
         seen: Sha256Digest,
         comment: Option<&str>,
     ) -> Result<ApprovalRecord, AdminError> {
+        if self.invoker.operation(id).is_some() {
+            let result = self.invoker.agree(op, id, seen).await?;
+            return Ok(ApprovalRecord { result: Some(result), ..self.operation(id)? });
+        }
         if self.control.approval(id)?.presented_sha256 != seen {
             let text = "what was decided about is not what is to be decided; look at the approval again";
             return Err(AdminError::conflict(text).with(crate::ctx! { approval_id: id }));
@@ -157,8 +181,38 @@ impl ApprovalService {
         id: ApprovalId,
         comment: Option<&str>,
     ) -> Result<ApprovalRecord, AdminError> {
+        if self.invoker.operation(id).is_some() {
+            self.invoker.refuse(op, id, false).await?;
+            return self.operation(id);
+        }
         let denied = self.control.deny(op.operator(), id, comment.unwrap_or(op.reason())).await?;
         Ok(self.record(&denied))
+    }
+
+    /// Asks about a call before it is made.
+    pub async fn create(
+        &self,
+        op: &Op,
+        tool: &str,
+        arguments: &str,
+        why: &str,
+    ) -> Result<ApprovalRecord, AdminError> {
+        Ok(self.record(&self.control.ask_ahead(op.operator(), tool, arguments, why).await?))
+    }
+
+    /// Takes a request back, which only who made it can.
+    pub async fn withdraw(&self, op: &Op, id: ApprovalId) -> Result<ApprovalRecord, AdminError> {
+        if self.invoker.operation(id).is_some() {
+            self.invoker.refuse(op, id, true).await?;
+            return self.operation(id);
+        }
+        Ok(self.record(&self.control.withdraw(op.operator(), id).await?))
+    }
+
+    fn operation(&self, id: ApprovalId) -> Result<ApprovalRecord, AdminError> {
+        let found = self.invoker.operation(id);
+        let found = found.ok_or_else(|| AdminError::not_found(format!("approval '{id}' does not exist")))?;
+        Ok(operation(&found.document))
     }
 
     fn record(&self, approval: &Approval) -> ApprovalRecord {
@@ -176,7 +230,25 @@ impl ApprovalService {
             scope: approval.scope.map(|scope| scope.as_str().to_owned()),
             decided_by: approval.decisions.iter().map(|decision| decision.by.clone()).collect(),
             expires_at: approval.expires_at.to_string(),
+            result: None,
         }
+    }
+}
+
+fn operation(operation: &Operation) -> ApprovalRecord {
+    ApprovalRecord {
+        approval_id: operation.approval_id.to_string(),
+        status: operation.status(SystemClock.now()).to_owned(),
+        tool: operation.tool.clone(),
+        action_type: "admin".into(),
+        risk_level: RiskLevel::Critical,
+        requested_by: format!("operator:{}", operation.requested_by),
+        requested_at: operation.requested_at.to_string(),
+        fingerprint: operation.args_sha256.to_string(),
+        scope: None,
+        decided_by: operation.decided_by.iter().cloned().collect(),
+        expires_at: operation.expires_at.to_string(),
+        result: None,
     }
 }
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::history::{Bounds, HistoryService};
 use crate::error::AdminError;
-use crate::grant::Op;
 
 /// What checking the log came to.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -81,19 +80,10 @@ pub struct ProofRecord {
     pub checkpoint: String,
 }
 
-/// A part of the log, written out for others.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct ExportedRecord {
-    /// Where it is, on the gateway's machine.
-    pub path: String,
-    /// What was written.
-    pub exported: Value,
-}
-
 /// The evidence.
 #[derive(Debug, Clone)]
 pub struct AuditService {
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
 }
 
 impl AuditService {
@@ -159,18 +149,6 @@ impl AuditService {
             })
             .await?;
         found.ok_or_else(|| AdminError::not_found(format!("entry '{id}' does not exist")))
-    }
-
-    /// Writes the log, or a part of it, into a new folder of the gateway's, for others to check.
-    pub async fn export(&self, op: &Op, from: u64, to: Option<u64>) -> Result<ExportedRecord, AdminError> {
-        let folder = self.control.home().join("exports");
-        std::fs::create_dir_all(&folder).map_err(|error| AdminError::failure(error.to_string()))?;
-        let out = folder.join(op.id());
-        let exported = self.control.export(op.operator(), from, to, out.clone()).await?;
-        Ok(ExportedRecord {
-            path: out.display().to_string(),
-            exported: serde_json::to_value(&exported).unwrap_or_default(),
-        })
     }
 
     /// Checks the log, all of it or a part, and the invariants over it.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use portcullis_core::ServerIdentity;
 use portcullis_gateway::Control;
+use portcullis_governance::broker::vault::Kind;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::word;
+use super::{CaptureRecord, word};
 use crate::error::AdminError;
 use crate::grant::Op;
 
@@ -25,13 +26,30 @@ pub struct CredentialRecord {
     pub version: u32,
     /// Servers with a tool that may use it.
     pub bindings: Vec<String>,
+    /// Servers that operators keep it from.
+    pub withheld_from: Vec<String>,
     /// How old the value is.
     pub age_days: u64,
+}
+
+/// What is known of a credential before its value.
+#[derive(Debug, Clone, Default)]
+pub struct Expected {
+    /// What tools declare that they need; else what the server lacks, else the name.
+    pub class: Option<String>,
+    /// For which server.
+    pub server: Option<ServerIdentity>,
+    /// Whether it is what a login left.
+    pub oauth2: bool,
+    /// Whether it must be another value of one that is there, or must not; either, if nobody says.
+    pub again: Option<bool>,
 }
 
 /// Something this machine lacks that is let pass for a server, for a while.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct WaiverRecord {
+    /// Its id.
+    pub waiver_id: String,
     /// For which server.
     pub server_id: String,
     /// What is let pass.
@@ -40,6 +58,13 @@ pub struct WaiverRecord {
     pub expires_at: String,
     /// Who let it.
     pub by: String,
+}
+
+/// Where a signing key was written; the key itself is not told.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct SigningKeyFile {
+    /// The file, which its owner alone can read.
+    pub file: String,
 }
 
 /// Credentials and waivers.
@@ -59,6 +84,7 @@ impl CredentialService {
             .map(|row| CredentialRecord {
                 credential_class: word(&row.class),
                 kind: word(&row.kind),
+                withheld_from: self.control.kept_from(&row.name),
                 name: row.name,
                 version: row.version,
                 bindings: row.bound_servers,
@@ -69,9 +95,91 @@ impl CredentialService {
         rows
     }
 
+    /// A credential is expected past the tools: a new one, or another value of one that is there.
+    pub fn capture(&self, op: &Op, name: &str, expected: Expected) -> Result<CaptureRecord, AdminError> {
+        let known = self.control.secrets();
+        let is_known = known.iter().any(|row| row.name == name);
+        if expected.again.unwrap_or(is_known) {
+            return Ok(CaptureRecord::of(&self.control, self.control.expect_rotation(op.operator(), name)?));
+        }
+        let class = match (expected.class, expected.server) {
+            (Some(class), _) => class,
+            (None, None) => name.to_owned(),
+            (None, Some(server)) => {
+                let server = &server;
+                let world = self.control.world();
+                let entry = world.registry().server(server);
+                let entry = entry
+                    .ok_or_else(|| AdminError::not_found(format!("server '{server}' does not exist")))?;
+                let declared = entry.declaration.everything().flat_map(|tool| tool.deliveries().iter());
+                let open = declared.map(|delivery| word(&delivery.class));
+                let mut open = open.filter(|class| !known.iter().any(|row| word(&row.class) == *class));
+                open.next().ok_or_else(|| {
+                    AdminError::conflict(
+                        "this server declares no class of credentials that is not stored already",
+                    )
+                })?
+            }
+        };
+        let kind = if expected.oauth2 { Kind::Oauth2 } else { Kind::Static };
+        let expected = self.control.expect_credential(op.operator(), name, &class, kind)?;
+        Ok(CaptureRecord::of(&self.control, expected))
+    }
+
+    /// Gives a credential the class that a server declares.
+    pub async fn bind(
+        &self,
+        op: &Op,
+        name: &str,
+        server: &ServerIdentity,
+        class: &str,
+    ) -> Result<CredentialRecord, AdminError> {
+        self.control.bind_secret(op.operator(), name, server, class).await?;
+        self.one(name)
+    }
+
+    /// Keeps a credential from a server.
+    pub async fn unbind(
+        &self,
+        op: &Op,
+        name: &str,
+        server: &ServerIdentity,
+    ) -> Result<CredentialRecord, AdminError> {
+        self.control.unbind_secret(op.operator(), name, server).await?;
+        self.one(name)
+    }
+
+    fn one(&self, name: &str) -> Result<CredentialRecord, AdminError> {
+        let found = self.list().into_iter().find(|row| row.name == name);
+        found.ok_or_else(|| AdminError::conflict("somebody removed it meanwhile"))
+    }
+
+    /// Has the key that deliveries of a records server are signed with written to a file, once (REC-70).
+    pub async fn export_signing_key(
+        &self,
+        op: &Op,
+        server: &ServerIdentity,
+        subscription: &str,
+    ) -> Result<SigningKeyFile, AdminError> {
+        let file = self.control.export_signing_key(op.operator(), server, subscription, op.reason()).await?;
+        Ok(SigningKeyFile { file: file.display().to_string() })
+    }
+
     /// Forgets one.
     pub async fn delete(&self, op: &Op, name: &str) -> Result<(), AdminError> {
         Ok(self.control.remove_secret(op.operator(), name, op.reason()).await?)
+    }
+
+    /// Ends a waiver: `<server>/<what>`.
+    pub async fn revoke_waiver(&self, op: &Op, id: &str) -> Result<WaiverRecord, AdminError> {
+        let waiver = self.control.revoke_waiver(op.operator(), id, op.reason()).await?;
+        Ok(WaiverRecord {
+            waiver_id: id.to_owned(),
+            server_id: waiver.server.to_string(),
+            kind: waiver.facility,
+            expires_at: waiver.expires_at.to_string(),
+            by: waiver.by,
+        })
     }
 
     /// Lets a server start without something this machine lacks.
@@ -84,6 +192,7 @@ impl CredentialService {
     ) -> Result<WaiverRecord, AdminError> {
         let waiver = self.control.waive(op.operator(), server, facility, op.reason(), lifetime).await?;
         Ok(WaiverRecord {
+            waiver_id: format!("{}/{}", waiver.server, waiver.facility),
             server_id: waiver.server.to_string(),
             kind: waiver.facility,
             expires_at: waiver.expires_at.to_string(),

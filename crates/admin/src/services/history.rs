@@ -6,10 +6,12 @@ use std::sync::Arc;
 use portcullis_audit::{EventName, Record, read};
 use portcullis_core::Timestamp;
 use portcullis_gateway::Control;
+use portcullis_gateway::orders::Subject;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::clients::{QuotaRecord, UsageRecord};
 use crate::error::AdminError;
 
 /// A moment, and the first after a stretch of time.
@@ -227,6 +229,75 @@ impl HistoryService {
             })
             .await?;
         Ok(found.into_values().collect())
+    }
+
+    /// When a client was last heard of.
+    pub async fn last_seen(&self, client: String) -> Result<Option<String>, AdminError> {
+        self.scan(None, move |seen: &mut Option<String>, record| {
+            if client_of(&record).as_ref() == Some(&client) {
+                *seen = Some(record.time.to_string());
+            }
+        })
+        .await
+    }
+
+    /// Every quota that was ever set, in the order in which that happened.
+    pub async fn quotas(&self) -> Result<Vec<QuotaRecord>, AdminError> {
+        self.scan(Vec::new(), |rows: &mut Vec<QuotaRecord>, record| {
+            let data = &record.data;
+            if record.event == EventName::AdminStateChanged && data["kind"] == "quota" {
+                let document = &data["document"];
+                if document.is_object() {
+                    rows.push(QuotaRecord {
+                        subject: text(&document["subject"]),
+                        metric: text(&document["metric"]),
+                        limit: document["limit"].as_u64().unwrap_or_default(),
+                        window: text(&document["window"]),
+                        action: text(&document["action"]),
+                        version: data["version"].as_u64().unwrap_or_default(),
+                    });
+                }
+            }
+        })
+        .await
+    }
+
+    /// What was used of the quotas of a subject in a stretch of time.
+    pub async fn used(
+        &self,
+        subject: &Subject,
+        bounds: Bounds,
+        mut rows: Vec<UsageRecord>,
+    ) -> Result<Vec<UsageRecord>, AdminError> {
+        let orders = self.control.orders();
+        let (mut calls, mut bytes) = (0, 0);
+        for call in self.calls(bounds).await? {
+            let (client, tool) = (call.client_id.trim_start_matches("agent:"), short(&call.tool));
+            let server = tool.split_once('/').map_or("", |(server, _)| server);
+            let team = portcullis_core::Principal::agent(client).ok();
+            let team = team.as_ref().and_then(|principal| orders.team(principal));
+            let concerned = match subject {
+                Subject::Global => true,
+                Subject::Client(id) => id == client,
+                Subject::Team(id) => team == Some(id.as_str()),
+                Subject::Server(id) => id == server,
+                Subject::Tool(id) => *id == tool,
+            };
+            if concerned {
+                calls += 1;
+                bytes += call.bytes.unwrap_or(0);
+            }
+        }
+        for row in &mut rows {
+            row.used = match row.metric.as_str() {
+                "calls" => calls,
+                "bytes_out" => bytes,
+                "tokens_out" => bytes / 3,
+                "cost_micros" => bytes / 3 * self.control.token_price() / 1000,
+                _ => row.used,
+            };
+        }
+        Ok(rows)
     }
 
     /// The calls that left, newest first.

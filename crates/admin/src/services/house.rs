@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portcullis_audit::Health;
-use portcullis_core::{Clock as _, ServerIdentity, SystemClock};
+use portcullis_core::ServerIdentity;
 use portcullis_gateway::Control;
 use portcullis_gateway::exposure::Mode;
 use portcullis_governance::approval::State;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::error::AdminError;
 use crate::grant::Op;
-use crate::tools::house::{ClientRecord, KeyRecord, ServerHealth, UserRecord};
+use crate::tools::house::{KeyRecord, ServerHealth};
 
 /// What clients read before they call anything, and what it costs them.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
@@ -109,7 +109,7 @@ impl HouseService {
             .filter(|entry| wanted(&entry.record.server_identity))
             .map(|entry| {
                 let upstream = world.upstream(&entry.record.server_identity);
-                let status = upstream.map(|upstream| upstream.connection().status());
+                let status = upstream.map(|upstream| upstream.status());
                 ServerHealth {
                     server_id: entry.record.server_identity.to_string(),
                     state: entry.record.state.as_str().to_owned(),
@@ -188,38 +188,9 @@ impl HouseService {
         url.unwrap_or_else(|| "http://127.0.0.1:7411/mcp".to_owned())
     }
 
-    /// Clients with a key, by name.
-    pub fn clients(&self) -> Vec<ClientRecord> {
-        let now = SystemClock.now();
-        let record = |key: portcullis_gateway::access::agent_keys::AgentKey| ClientRecord {
-            state: if key.expires_at.is_some_and(|end| now >= end) { "expired" } else { "active" }.to_owned(),
-            client_id: key.agent,
-            grants: key.grants,
-            created_at: key.created_at.to_string(),
-            expires_at: key.expires_at.map(|end| end.to_string()),
-        };
-        self.control.keys().into_iter().map(record).collect()
-    }
-
-    /// Takes a client's key back.
-    pub async fn revoke_client(&self, op: &Op, id: &str) -> Result<(), AdminError> {
-        Ok(self.control.revoke_key(op.operator(), id, op.reason()).await?)
-    }
-
-    /// Enrolled operators, by name.
-    pub fn users(&self) -> Vec<UserRecord> {
-        let tokens = self.control.operator_tokens();
-        let record = |enrolled: portcullis_gateway::control::Enrolled| UserRecord {
-            tokens: tokens.iter().filter(|token| token.operator == enrolled.name).count(),
-            enrolled_at: enrolled.enrolled_at.to_string(),
-            user_id: enrolled.name,
-        };
-        self.control.operators().into_iter().map(record).collect()
-    }
-
-    /// Removes an operator, with its tokens.
-    pub async fn delete_user(&self, op: &Op, id: &str) -> Result<(), AdminError> {
-        Ok(self.control.remove_operator(op.operator(), id, op.reason()).await?)
+    /// How many operators are enrolled.
+    pub fn operators(&self) -> usize {
+        self.control.operators().len()
     }
 
     /// The key that signs the log, and those of the evidence.
@@ -244,15 +215,39 @@ impl HouseService {
         Ok(rows)
     }
 
+    /// Signs checkpoints with another key from now on.
+    ///
+    /// The new one, and the one that it takes the place of.
+    pub async fn rotate_signer(&self, op: &Op) -> Result<(String, String), AdminError> {
+        let rotated = self.control.rotate_signer(op.operator(), op.reason()).await?;
+        let text = |key: &str| rotated[key].as_str().unwrap_or_default().to_owned();
+        Ok((text("new"), text("old")))
+    }
+
     /// Destroys the keys whose time is over.
-    pub async fn destroy_expired(&self, op: &Op) -> Result<usize, AdminError> {
-        Ok(self.control.destroy_expired(op.operator().actor()).await?.len())
+    pub async fn destroy_expired(&self, op: &Op) -> Result<Vec<String>, AdminError> {
+        let destroyed = self.control.destroy_expired(op.operator().actor()).await?;
+        Ok(destroyed.iter().map(ToString::to_string).collect())
     }
 
     /// Builds the catalogue again.
-    pub async fn reindex(&self, _: &Op) -> Result<(), AdminError> {
-        self.control.refresh_catalogue().await?;
+    pub async fn reindex(&self, _: &Op) -> Result<Value, AdminError> {
+        let counts = self.control.refresh_catalogue().await?;
+        serde_json::to_value(counts).map_err(|error| AdminError::failure(error.to_string()))
+    }
+
+    /// Looks at every server again. One that cannot be reached says so by its health.
+    pub async fn refresh(&self, _: &Op) -> Result<(), AdminError> {
+        let world = self.control.world();
+        for entry in world.registry().servers() {
+            let _ = self.control.test(&entry.record.server_identity).await;
+        }
         Ok(())
+    }
+
+    /// Every replica that ever took part; `None` where there are no others.
+    pub async fn replicas(&self) -> Result<Option<Vec<portcullis_gateway::control::ReplicaRow>>, AdminError> {
+        Ok(self.control.replica_rows().await?)
     }
 
     /// Signs what the log holds now.

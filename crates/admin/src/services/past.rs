@@ -2,6 +2,7 @@
 
 use portcullis_audit::EventName;
 use portcullis_core::SessionId;
+use portcullis_governance::policy::PolicyFile;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -62,6 +63,42 @@ pub struct ExportRecord {
     pub format: String,
     /// Where it was written, on the gateway's machine.
     pub path: String,
+}
+
+/// Part of an artifact.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ArtifactSlice {
+    /// Of which.
+    pub artifact_id: String,
+    /// The part, cleaned as everything that is kept is.
+    pub slice: Value,
+    /// How to see more, if there is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more: Option<String>,
+}
+
+/// Something that is kept of a session.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ContextItem {
+    /// Its id.
+    pub item_id: String,
+    /// Of which session.
+    pub session_id: String,
+    /// What it is: the media type of what is kept.
+    pub kind: String,
+    /// How large it is.
+    pub bytes: u64,
+    /// How careful one has to be with it.
+    pub sensitivity: String,
+}
+
+/// What was forgotten.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ErasedRecord {
+    /// How many items; their keys are destroyed with them.
+    pub erased: usize,
+    /// Their digests, which stay on record.
+    pub digests: Vec<String>,
 }
 
 /// Where events of trust say what they are about.
@@ -153,9 +190,45 @@ impl HistoryService {
         kept.iter().filter_map(|kept| serde_json::to_value(kept).ok()).map(|kept| record(&kept)).collect()
     }
 
+    /// Part of an artifact.
+    pub fn look_at_artifact(&self, id: &str, selector: &Value) -> Result<ArtifactSlice, AdminError> {
+        let (slice, more) = self.control.look_at_artifact(id, selector)?;
+        Ok(ArtifactSlice { artifact_id: id.to_owned(), slice, more })
+    }
+
+    /// What is kept of sessions.
+    pub fn context_items(&self) -> Vec<ContextItem> {
+        let kept = self.control.artifacts();
+        let item = |kept: &Value| ContextItem {
+            item_id: text(&kept["handle"]),
+            session_id: text(&kept["session"]),
+            kind: text(&kept["media_type"]),
+            bytes: kept["size_bytes"].as_u64().unwrap_or_default(),
+            sensitivity: text(&kept["sensitivity"]),
+        };
+        kept.iter().filter_map(|kept| serde_json::to_value(kept).ok()).map(|kept| item(&kept)).collect()
+    }
+
+    /// Forgets what is meant; that it was there stays on record.
+    pub async fn erase(
+        &self,
+        op: &Op,
+        is_meant: impl Fn(&ArtifactRecord) -> bool,
+    ) -> Result<ErasedRecord, AdminError> {
+        let meant: Vec<ArtifactRecord> = self.artifacts().into_iter().filter(|row| is_meant(row)).collect();
+        let handles = meant.iter().map(|row| row.artifact_id.clone()).collect();
+        let erased = self.control.erase_artifacts(op.operator(), handles, op.reason()).await?;
+        Ok(ErasedRecord { erased, digests: meant.into_iter().map(|row| row.sha256).collect() })
+    }
+
     /// Drives a recorded session through the rules as they are now; nothing is called (AUD-74).
-    pub async fn replay(&self, op: &Op, session: SessionId) -> Result<Value, AdminError> {
-        let replayed = self.control.replay_session(op.operator(), session, None).await?;
+    pub async fn replay(
+        &self,
+        op: &Op,
+        session: SessionId,
+        policies: Option<Vec<PolicyFile>>,
+    ) -> Result<Value, AdminError> {
+        let replayed = self.control.replay_session(op.operator(), session, policies).await?;
         serde_json::to_value(&replayed).map_err(|error| AdminError::failure(error.to_string()))
     }
 

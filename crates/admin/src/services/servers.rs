@@ -7,6 +7,7 @@ use portcullis_core::error::one_line;
 use portcullis_core::scrub::scrub;
 use portcullis_gateway::Control;
 use portcullis_gateway::control::{FoundItem, GrantAhead, KeptDraft, Reacceptance, Registration, Target};
+use portcullis_governance::declaration::diff::FieldChange;
 use portcullis_governance::record::ServerState;
 use portcullis_governance::registry::{ServerEntry, ToolEntry};
 use schemars::JsonSchema;
@@ -170,6 +171,8 @@ pub struct ReplacedRecord {
     pub server: ServerRecord,
     /// How many approvals ended.
     pub approvals_ended: usize,
+    /// Permits that died before they were used.
+    pub permits_ended: usize,
     /// How many were given anew.
     pub approvals_carried: usize,
     /// How many were given ahead (GOV-1404).
@@ -188,6 +191,8 @@ pub struct RemovedRecord {
     pub tools_removed: usize,
     /// How many approvals ended.
     pub approvals_ended: usize,
+    /// Permits that died before they were used.
+    pub permits_ended: usize,
 }
 
 /// What looking at a server found.
@@ -211,6 +216,34 @@ pub struct TestRecord {
     pub removed: Vec<String>,
     /// What it lists otherwise.
     pub changed: Vec<String>,
+    /// The same, by tool and member.
+    pub changes: Vec<ChangedRow>,
+    /// Everything in which it differs, also what no rule looks at.
+    pub fields: Vec<FieldRow>,
+    /// What stands between it and the machine.
+    pub isolation: String,
+}
+
+/// A member of a tool's definition that differs.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct ChangedRow {
+    /// The tool.
+    pub tool: String,
+    /// Which member.
+    pub field: String,
+}
+
+/// A field of a definition, as it was accepted and as it is.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct FieldRow {
+    /// The tool, or `prompt <name>`.
+    pub item: String,
+    /// Where in its definition.
+    pub pointer: String,
+    /// What was accepted; nothing if it is new.
+    pub before: Option<Value>,
+    /// What the server says now; nothing if it is gone.
+    pub after: Option<Value>,
 }
 
 /// What a server lists now that was not accepted.
@@ -227,7 +260,7 @@ pub struct RefreshRecord {
 /// Servers, and what is declared of them.
 #[derive(Debug, Clone)]
 pub struct ServerService {
-    control: Arc<Control>,
+    pub(super) control: Arc<Control>,
 }
 
 impl ServerService {
@@ -257,7 +290,7 @@ impl ServerService {
         let world = self.control.world();
         let entry = world.registry().server(id).ok_or_else(|| absent(id))?;
         let upstream = world.upstream(id);
-        let status = upstream.map(|upstream| upstream.connection().status());
+        let status = upstream.map(|upstream| upstream.status());
         let told = &entry.record;
         let tools = world.registry().tools().iter().filter(|tool| tool.tool.id().server() == id);
         let tool_rows = tools.map(|tool| ToolRow {
@@ -294,12 +327,12 @@ impl ServerService {
     async fn log_of(&self, id: &ServerIdentity) -> Vec<String> {
         let words = {
             let world = self.control.world();
-            world.upstream(id).and_then(|upstream| upstream.connection().last_words())
+            world.upstream(id).and_then(|upstream| upstream.last_words())
         };
         let words = words.unwrap_or_default();
         let lines: Vec<&str> = words.lines().collect();
         let last = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
-        match self.control.clean_words(Value::String(scrub(&last).into_owned())).await {
+        match self.control.clean_words(Value::String(self.control.masked(&last))).await {
             Value::String(clean) => clean.lines().map(str::to_owned).collect(),
             _ => Vec::new(),
         }
@@ -325,10 +358,11 @@ impl ServerService {
 
     /// Registers another version of one, in place of the one there is.
     pub async fn update(&self, op: &Op, asked: Registration) -> Result<ReplacedRecord, AdminError> {
-        let (record, approvals_ended) = self.control.update(op.operator(), asked).await?;
+        let (record, ended) = self.control.update(op.operator(), asked).await?;
         Ok(ReplacedRecord {
             server: self.row(&record.server_identity)?,
-            approvals_ended,
+            approvals_ended: ended.approvals,
+            permits_ended: ended.permits,
             approvals_carried: 0,
             approvals_granted: self.granted(&record.server_identity),
             surface: None,
@@ -353,6 +387,7 @@ impl ServerService {
         Ok(ReplacedRecord {
             server,
             approvals_ended: 0,
+            permits_ended: 0,
             approvals_carried: 0,
             approvals_granted,
             surface: None,
@@ -386,32 +421,71 @@ impl ServerService {
         Ok(ReplacedRecord {
             server: self.row(&name)?,
             approvals_ended: replaced.approvals_invalidated,
+            permits_ended: replaced.permits_invalidated,
             approvals_carried: replaced.approvals_carried,
             approvals_granted: replaced.approvals_granted,
             surface: Some(replaced.surface.summary),
         })
     }
 
+    /// Accepts a declaration that was handed in.
+    pub async fn accept_submission(
+        &self,
+        op: &Op,
+        asked: Reacceptance,
+        version: &str,
+    ) -> Result<ReplacedRecord, AdminError> {
+        let found = self.control.submission(&asked.name, version)?;
+        let file = format!("declaration {version}");
+        let asked = Reacceptance { declaration: Some((file, found.document.declaration.clone())), ..asked };
+        let replaced = self.accept(op, asked, None).await?;
+        self.control.settle_submission(op.operator(), found, "accepted").await?;
+        Ok(replaced)
+    }
+
     /// Removes one.
     pub async fn remove(&self, op: &Op, id: &ServerIdentity) -> Result<RemovedRecord, AdminError> {
         let tools_removed = self.row(id)?.tools;
-        let approvals_ended = self.control.remove(op.operator(), id, op.reason()).await?;
-        Ok(RemovedRecord { server_id: id.to_string(), tools_removed, approvals_ended })
+        let ended = self.control.remove(op.operator(), id, op.reason()).await?;
+        Ok(RemovedRecord {
+            server_id: id.to_string(),
+            tools_removed,
+            approvals_ended: ended.approvals,
+            permits_ended: ended.permits,
+        })
     }
 
     /// Looks at one without calling any tool.
     pub async fn test(&self, _: &Op, id: &ServerIdentity) -> Result<TestRecord, AdminError> {
         let report = self.control.test(id).await?;
+        // ADM-5: what a server says is cleaned before anybody reads it.
+        let mut fields = Vec::new();
+        for FieldChange { item, pointer, before, after } in report.fields {
+            let (before, after) = (self.cleaned(before).await, self.cleaned(after).await);
+            fields.push(FieldRow { item: one_line(&item), pointer: one_line(&pointer), before, after });
+        }
         Ok(TestRecord {
             reachable: report.reachable,
             handshake: report.protocol_version.clone(),
-            problem: report.reason.as_deref().map(|reason| one_line(&portcullis_core::scrub::scrub(reason))),
+            problem: report.reason.as_deref().map(|reason| one_line(&self.control.masked(reason))),
             version_ok: report.version_ok,
             declaration_match: report.matches,
             added: names(&report.difference.added),
             removed: names(&report.difference.removed),
             changed: names(&report.difference.changed),
+            changes: (report.difference.changed.iter())
+                .map(|change| ChangedRow { tool: one_line(&change.tool), field: change.field.to_owned() })
+                .collect(),
+            fields,
+            isolation: word(&report.isolation),
         })
+    }
+
+    async fn cleaned(&self, value: Option<Value>) -> Option<Value> {
+        match value {
+            Some(value) => Some(self.control.clean_words(value).await),
+            None => None,
+        }
     }
 
     /// What one lists now, against what was accepted. Accepts nothing.
@@ -421,6 +495,11 @@ impl ServerService {
             return Err(AdminError::failure(problem).with(crate::ctx! { server_id: id }));
         }
         Ok(RefreshRecord { added: seen.added, removed: seen.removed, changed: seen.changed })
+    }
+
+    /// Whether nobody uses a tool for now.
+    pub fn is_quarantined(&self, short: &str) -> bool {
+        self.control.orders().tool(short).is_some_and(|order| order.quarantined)
     }
 
     /// Everything servers offer, with what it is.

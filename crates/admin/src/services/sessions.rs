@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use portcullis_core::SessionId;
+use portcullis_core::{PermitId, ServerIdentity, SessionId};
 use portcullis_gateway::Control;
 use portcullis_gateway::control::{Meant, SessionRow};
+use portcullis_gateway::turns::TurnRow;
 use portcullis_governance::session::Checkpoint;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -59,6 +60,37 @@ pub struct RevokedPermits {
     pub in_flight: usize,
 }
 
+/// A turn that somebody has.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct LockRecord {
+    /// Its id.
+    pub lock_id: String,
+    /// Who has it.
+    pub holder: String,
+    /// Of which server.
+    pub scope: String,
+    /// Since when.
+    pub since: String,
+}
+
+/// What one of the eight checks would say of a permit.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct CheckRecord {
+    /// Which check.
+    pub check: String,
+    /// Whether it would pass now.
+    pub passes: bool,
+}
+
+/// A server that is started anew by the next call.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct RestartedRecord {
+    /// Which.
+    pub server_id: String,
+    /// The processes that were ended.
+    pub restarted: Vec<u32>,
+}
+
 /// Live sessions.
 #[derive(Debug, Clone)]
 pub struct SessionService {
@@ -75,6 +107,11 @@ impl SessionService {
         self.control.checkpoints().iter().map(checkpoint).collect()
     }
 
+    /// Stops a session until an operator lets it go on.
+    pub async fn stop(&self, op: &Op, id: SessionId) -> Result<LiveSession, AdminError> {
+        Ok(live(&self.control.open_checkpoint(op.operator(), id, op.reason()).await?))
+    }
+
     /// Lets a stopped session go on.
     pub async fn resolve(&self, op: &Op, id: SessionId) -> Result<LiveSession, AdminError> {
         Ok(live(&self.control.resolve_checkpoint(op.operator(), id, op.reason()).await?))
@@ -87,10 +124,49 @@ impl SessionService {
         Ok(RevokedPermits { revoked: revoked.len(), in_flight })
     }
 
+    /// Turns that somebody has.
+    pub fn locks(&self) -> Vec<LockRecord> {
+        self.control.turns().iter().map(lock).collect()
+    }
+
+    /// Takes a turn away from who has it.
+    pub fn release(&self, _: &Op, id: &str) -> Result<LockRecord, AdminError> {
+        Ok(lock(&self.control.release_turn(id)?))
+    }
+
+    /// What the eight checks would say of a permit.
+    pub async fn check(&self, id: PermitId, arguments: &str) -> Result<Vec<CheckRecord>, AdminError> {
+        let verdicts = self.control.check_permit(id, arguments).await?;
+        Ok(verdicts
+            .into_iter()
+            .map(|verdict| CheckRecord { check: verdict.check.to_owned(), passes: verdict.passes })
+            .collect())
+    }
+
+    /// Ends a server's process; the next call starts another.
+    pub async fn restart(
+        &self,
+        _: &Op,
+        id: &ServerIdentity,
+        process: Option<u32>,
+    ) -> Result<RestartedRecord, AdminError> {
+        let ended = self.control.restart_server(id, process).await?;
+        Ok(RestartedRecord { server_id: id.to_string(), restarted: ended })
+    }
+
     /// Ends a session.
     pub async fn terminate(&self, op: &Op, id: SessionId) -> Result<LiveSession, AdminError> {
         let ended = self.control.end_session(op.operator(), id, op.reason()).await?;
         Ok(LiveSession { approvals_ended: Some(ended.approvals_invalidated), ..live(&ended.session) })
+    }
+}
+
+fn lock(row: &TurnRow) -> LockRecord {
+    LockRecord {
+        lock_id: row.lock_id.clone(),
+        holder: row.holder.to_string(),
+        scope: format!("server:{}", row.server),
+        since: row.since.to_string(),
     }
 }
 

@@ -4,16 +4,15 @@ use portcullis_core::{Clock as _, EventId, SystemClock};
 
 use crate::args::{Ident, Integer, NonBlank, Page, TimeWindow};
 use crate::error::AdminError;
-use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
-use crate::reply::{Committed, Reply};
-use crate::services::{AuditDetail, AuditEntry, ExportRecord, ExportedRecord, ProofRecord, Verification};
-use crate::tool::{admin_tool, read_tool};
+use crate::reply::Reply;
+use crate::services::{AuditDetail, AuditEntry, ExportRecord, ProofRecord, Verification};
+use crate::tool::read_tool;
 use crate::tools::approvals::is_tool;
 use crate::{Cx, args};
 
 /// The number of a record.
-type Seq = Integer<0, 9_007_199_254_740_991>;
+pub(super) type Seq = Integer<0, 9_007_199_254_740_991>;
 
 args! {
     pub(crate) struct List {
@@ -41,7 +40,6 @@ pub(super) fn module() -> Module {
             read_tool("audit", "list", "List records of the log, newest first.", list),
             read_tool("audit", "get", "Show one record of the log.", get),
             read_tool("audit", "proof", "Prove that a record is under a signed checkpoint.", proof),
-            admin_tool("audit", "export", "Write the log out for others to check.", export),
             read_tool("exports", "list", "List what was taken out of the log.", exports),
             read_tool("audit", "verify", "Check the audit log and its invariants.", verify),
         ],
@@ -70,27 +68,17 @@ async fn proof(cx: Cx, args: One) -> Result<Reply<ProofRecord>, AdminError> {
     Ok(Reply::ok(cx.audit().proof(args.entry_id.0).await?))
 }
 
-async fn export(cx: Cx, grant: AdminGrant, args: Verify) -> Result<Committed<ExportedRecord>, AdminError> {
-    let (from, to) = range(&args)?;
-    let audit = cx.audit();
-    let target = TargetId::new("log", format!("from {from}"));
-    let (exported, receipt) =
-        grant.commit(target, move |op| async move { audit.export(&op, from, to).await }).await?;
-    Ok(Committed::ok(exported, receipt))
-}
-
 async fn exports(cx: Cx, args: Exports) -> Result<Reply<Vec<ExportRecord>>, AdminError> {
     Ok(Reply::page(args.page.cut(cx.history().exports().await?), args.page))
 }
 
 async fn verify(cx: Cx, args: Verify) -> Result<Reply<Verification>, AdminError> {
-    let (from, to) = range(&args)?;
+    let (from, to) = range(args.from, args.to)?;
     Ok(Reply::ok(cx.audit().verify(from, to).await?))
 }
 
-fn range(args: &Verify) -> Result<(u64, Option<u64>), AdminError> {
-    let number = |seq: &Seq| seq.0.unsigned_abs();
-    let (from, to) = (args.from.as_ref().map_or(0, number), args.to.as_ref().map(number));
+pub(super) fn range(from: Option<Seq>, to: Option<Seq>) -> Result<(u64, Option<u64>), AdminError> {
+    let (from, to) = (from.map_or(0, Seq::get), to.map(Seq::get));
     if to.is_some_and(|to| to < from) {
         return Err(AdminError::argument("from", "must not be after to"));
     }

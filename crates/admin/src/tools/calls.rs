@@ -77,9 +77,7 @@ async fn get(cx: Cx, args: One) -> Result<Reply<CallDetail>, AdminError> {
 async fn open(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<CallEvidence>, AdminError> {
     let (calls, id) = (cx.calls(), String::from(args.call_id));
     let target = TargetId::new("call", &id);
-    let (evidence, receipt) =
-        grant.commit(target, move |op| async move { calls.open(&op, &id).await }).await?;
-    Ok(Committed::ok(evidence, receipt))
+    grant.answer(target, move |op| async move { calls.open(&op, &id).await }).await
 }
 
 async fn overview(cx: Cx, args: Window) -> Result<Reply<CallsOverview>, AdminError> {

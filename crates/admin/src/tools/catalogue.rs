@@ -11,12 +11,15 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::args::{Ident, JsonObject, NonBlank, Page};
+use portcullis_gateway::orders::ToolOrder;
+
+use crate::args::{Ident, JsonObject, NonBlank, Page, Version};
 use crate::error::AdminError;
+use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
-use crate::reply::Reply;
-use crate::services::{DryRunRecord, ServerService, word};
-use crate::tool::read_tool;
+use crate::reply::{Committed, Reply};
+use crate::services::{DryRunRecord, ServerService, ToolOrderRecord, word};
+use crate::tool::{admin_tool, read_tool};
 use crate::{Cx, args, words};
 
 words! {
@@ -24,7 +27,19 @@ words! {
 }
 
 words! {
-    pub(crate) enum State { Active = "active", Halted = "halted" }
+    pub(crate) enum State { Active = "active", Halted = "halted", Quarantined = "quarantined" }
+}
+
+words! {
+    pub(crate) enum InUse { Active = "active", Quarantined = "quarantined" }
+}
+
+words! {
+    pub(crate) enum EscapeWord { Html = "html", None = "none" }
+}
+
+words! {
+    pub(crate) enum TextJsonWord { Leaf = "leaf", String = "string" }
 }
 
 args! {
@@ -39,6 +54,17 @@ args! {
 
 args! {
     pub(crate) struct DryRun { tool: NonBlank, arguments: JsonObject, client_id: Option<NonBlank> }
+}
+
+args! {
+    pub(crate) struct SetState { tool: NonBlank, state: InUse }
+}
+
+args! {
+    pub(crate) struct Override {
+        tool: NonBlank, extra_permissions: Option<Vec<NonBlank<200>>>, escape: Option<EscapeWord>,
+        text_json: Option<TextJsonWord>, deprecated: Option<bool>, expected_version: Option<Version>,
+    }
 }
 
 /// What a word of a query was worth to a tool.
@@ -86,6 +112,8 @@ pub(super) fn module() -> Module {
         tools: vec![
             read_tool("tools", "list", "List what servers offer.", list),
             read_tool("tools", "get", "Show a tool with its accepted definition.", get),
+            admin_tool("tools", "override", "Treat a tool otherwise than declared.", override_tool),
+            admin_tool("tools", "set_state", "Put a tool under quarantine, or into use again.", set_state),
             read_tool("tools", "dry_run", "Say what would happen to a call; nothing is sent.", dry_run),
         ],
     }
@@ -155,6 +183,46 @@ async fn dry_run(cx: Cx, args: DryRun) -> Result<Reply<DryRunRecord>, AdminError
     Ok(Reply::ok(cx.policies().dry_run(client, args.tool.as_str(), &arguments)?))
 }
 
+async fn set_state(
+    cx: Cx,
+    grant: AdminGrant,
+    args: SetState,
+) -> Result<Committed<ToolOrderRecord>, AdminError> {
+    let (clients, tool) = (cx.clients(), String::from(args.tool));
+    let quarantined = args.state == InUse::Quarantined;
+    grant
+        .answer(TargetId::new("tool", &tool), move |op| async move {
+            clients.order_tool(&op, &tool, None, |order| order.quarantined = quarantined).await
+        })
+        .await
+}
+
+async fn override_tool(
+    cx: Cx,
+    grant: AdminGrant,
+    args: Override,
+) -> Result<Committed<ToolOrderRecord>, AdminError> {
+    let (clients, tool) = (cx.clients(), String::from(args.tool));
+    let expected = args.expected_version.map(Version::get);
+    let change = move |order: &mut ToolOrder| {
+        if let Some(wanted) = args.extra_permissions {
+            order.extra_permissions = wanted.into_iter().map(String::from).collect();
+        }
+        if let Some(escape) = args.escape {
+            order.escape = Some(escape.as_str().to_owned());
+        }
+        if let Some(text_json) = args.text_json {
+            order.text_json = Some(text_json.as_str().to_owned());
+        }
+        order.deprecated = args.deprecated.unwrap_or(order.deprecated);
+    };
+    grant
+        .answer(TargetId::new("tool", &tool), move |op| async move {
+            clients.order_tool(&op, &tool, expected, change).await
+        })
+        .await
+}
+
 fn find(servers: &ServerService, name: &str) -> Result<(&'static str, Arc<ToolEntry>), AdminError> {
     let is = |entry: &ToolEntry| {
         let id = entry.tool.id();
@@ -173,7 +241,12 @@ async fn record(servers: &ServerService, kind: &str, entry: &ToolEntry) -> ToolR
         kind: kind.to_owned(),
         server_id: id.server().to_string(),
         description: definition["description"].as_str().map(one_line).unwrap_or_default(),
-        state: if entry.server.is_active() { "active" } else { "halted" }.to_owned(),
+        state: match servers.is_quarantined(id.short()) {
+            true => "quarantined",
+            false if entry.server.is_active() => "active",
+            false => "halted",
+        }
+        .to_owned(),
         side_effects: entry.tool.side_effects().iter().map(|class| class.as_str().to_owned()).collect(),
         trust: entry.server.trust_in(id).as_str().to_owned(),
         signature: Signature::of(&definition["inputSchema"]).text(usize::MAX),

@@ -86,12 +86,15 @@ pub(super) fn module() -> Module {
     Module {
         name: "history",
         tools: vec![
-            read_tool("activities", "list", "List what happened lately, newest first.", activities),
-            read_tool("sessions", "list", "List sessions of clients.", sessions),
-            read_tool("sessions", "get", "Show one session.", session),
-            read_tool("sessions", "frames", "List the calls of a session, newest first.", frames),
-            read_tool("permits", "list", "List permits.", permits),
-            read_tool("budget", "records_list", "List calls with what they cost, newest first.", usage),
+            read_tool("activities", "list", "List what happened lately, newest first.", activities)
+                .for_owners(),
+            read_tool("sessions", "list", "List sessions of clients.", sessions).for_owners(),
+            read_tool("sessions", "get", "Show one session.", session).for_owners(),
+            read_tool("sessions", "frames", "List the calls of a session, newest first.", frames)
+                .for_owners(),
+            read_tool("permits", "list", "List permits.", permits).for_owners(),
+            read_tool("budget", "records_list", "List calls with what they cost, newest first.", usage)
+                .for_owners(),
             read_tool("analytics", "overview", "Count calls, errors and refusals, with latencies.", overview),
             read_tool("analytics", "tools", "Count the calls of each tool.", tools),
             read_tool("analytics", "errors", "Count errors by code, with samples.", errors),
@@ -104,7 +107,8 @@ async fn activities(cx: Cx, args: Activities) -> Result<Reply<Vec<ActivityRecord
     let since = SystemClock.now().as_millis().saturating_sub(hours * 3_600_000);
     let mut rows = cx.history().activities(Timestamp::from_millis(since)).await?;
     rows.retain(|row| {
-        args.kind.as_ref().is_none_or(|kind| row.kind == kind.as_str())
+        cx.may_see(row.client_id.as_deref().unwrap_or_default())
+            && args.kind.as_ref().is_none_or(|kind| row.kind == kind.as_str())
             && args.client_id.as_ref().is_none_or(|client| row.client_id.as_deref() == Some(client.as_str()))
     });
     Ok(Reply::page(args.page.cut(rows), args.page))
@@ -113,7 +117,8 @@ async fn activities(cx: Cx, args: Activities) -> Result<Reply<Vec<ActivityRecord
 async fn sessions(cx: Cx, args: Sessions) -> Result<Reply<Vec<SessionRecord>>, AdminError> {
     let mut rows = cx.history().sessions().await?;
     rows.retain(|row| {
-        args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
+        cx.may_see(&row.client_id)
+            && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
     Ok(Reply::page(args.page.cut(rows), args.page))
@@ -122,20 +127,22 @@ async fn sessions(cx: Cx, args: Sessions) -> Result<Reply<Vec<SessionRecord>>, A
 async fn session(cx: Cx, args: OneSession) -> Result<Reply<SessionRecord>, AdminError> {
     let id = args.session_id.0.to_string();
     let found = cx.history().sessions().await?.into_iter().find(|row| row.session_id == id);
+    let found = found.filter(|row| cx.may_see(&row.client_id));
     found.map(Reply::ok).ok_or_else(|| AdminError::not_found(format!("session '{id}' does not exist")))
 }
 
 async fn frames(cx: Cx, args: Frames) -> Result<Reply<Vec<CallRecord>>, AdminError> {
     let id = args.session_id.0.to_string();
     let mut rows = cx.history().calls((Timestamp::from_millis(0), Timestamp::from_millis(u64::MAX))).await?;
-    rows.retain(|row| row.session_id.as_deref() == Some(id.as_str()));
+    rows.retain(|row| cx.may_see(&row.client_id) && row.session_id.as_deref() == Some(id.as_str()));
     Ok(Reply::page(args.page.cut(rows), args.page))
 }
 
 async fn permits(cx: Cx, args: Permits) -> Result<Reply<Vec<PermitRecord>>, AdminError> {
     let mut rows = cx.history().permits().await?;
     rows.retain(|row| {
-        args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
+        cx.may_see(&row.client_id)
+            && args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
             && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
@@ -146,7 +153,8 @@ async fn usage(cx: Cx, args: Usage) -> Result<Reply<Vec<CallRecord>>, AdminError
     let mut rows = cx.history().calls(args.window.bounds(SystemClock.now())).await?;
     let session = args.session_id.map(|session| session.0.to_string());
     rows.retain(|row| {
-        args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
+        cx.may_see(&row.client_id)
+            && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
             && session.as_ref().is_none_or(|session| row.session_id.as_ref() == Some(session))
     });
     Ok(Reply::page(args.page.cut(rows), args.page))

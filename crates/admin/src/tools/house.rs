@@ -5,7 +5,6 @@ use portcullis_core::ServerIdentity;
 use portcullis_gateway::exposure::Mode;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::args::{Ident, NoArgs, NonBlank, Page};
 use crate::error::AdminError;
@@ -17,11 +16,7 @@ use crate::tool::{Class, admin_tool, read_tool};
 use crate::{Cx, args, words};
 
 words! {
-    pub(crate) enum Job { Retention = "retention", Reindex = "reindex", Checkpoint = "checkpoint" }
-}
-
-words! {
-    pub(crate) enum ClientState { Active = "active", Expired = "expired" }
+    pub(crate) enum Job { Retention = "retention", Reindex = "reindex", Checkpoint = "checkpoint", Refresh = "refresh" }
 }
 
 args! {
@@ -32,20 +27,25 @@ args! {
     pub(crate) struct Paged { page: Page }
 }
 
-args! {
-    pub(crate) struct Clients { state: Option<ClientState>, page: Page }
-}
-
-args! {
-    pub(crate) struct OneClient { client_id: NonBlank<80> }
-}
-
-args! {
-    pub(crate) struct OneUser { user_id: NonBlank<63> }
+words! {
+    pub(crate) enum ModeWord { Passthrough = "passthrough", Transparent = "transparent", Gateway = "gateway" }
 }
 
 words! {
-    pub(crate) enum ModeWord { Passthrough = "passthrough", Transparent = "transparent", Gateway = "gateway" }
+    pub(crate) enum Purpose { Log = "log", Evidence = "evidence", Artifact = "artifact" }
+}
+
+args! {
+    pub(crate) struct Rotate { purpose: Purpose }
+}
+
+/// The key in use now.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct Rotated {
+    kid: String,
+    purpose: String,
+    /// The one that it takes the place of.
+    replaces: String,
 }
 
 args! {
@@ -98,33 +98,6 @@ pub struct ServerHealth {
     pub drifted: bool,
 }
 
-/// A client with a key.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct ClientRecord {
-    /// Whom records and policies know it as.
-    pub client_id: String,
-    /// `active` or `expired`.
-    pub state: String,
-    /// What it may do at most.
-    pub grants: Vec<String>,
-    /// Since when.
-    pub created_at: String,
-    /// Until when.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<String>,
-}
-
-/// An operator with a passphrase.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub struct UserRecord {
-    /// Its name.
-    pub user_id: String,
-    /// Since when.
-    pub enrolled_at: String,
-    /// How many tokens it has.
-    pub tokens: usize,
-}
-
 /// A key of the evidence, or the one that signs checkpoints.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct KeyRecord {
@@ -153,13 +126,8 @@ pub(crate) struct RuleRecord {
 pub(crate) struct Started {
     started: Vec<String>,
     keys_destroyed: usize,
-}
-
-/// Somebody who is not let in any more.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct Ended {
-    id: String,
-    state: String,
+    /// Which.
+    destroyed: Vec<String>,
 }
 
 pub(super) fn module() -> Module {
@@ -168,12 +136,8 @@ pub(super) fn module() -> Module {
         tools: vec![
             read_tool("health", "check", "Say how the gateway is.", health_check),
             read_tool("health", "servers", "Say how servers are.", health_servers),
-            read_tool("clients", "list", "List clients that have a key.", clients),
-            read_tool("clients", "get", "Show a client that has a key.", client),
-            admin_tool("clients", "revoke", "Take a client's key back; its sessions end.", revoke_client),
-            read_tool("users", "list", "List enrolled operators.", users),
-            admin_tool("users", "delete", "Remove an operator and its tokens.", delete_user),
             read_tool("keys", "list", "List keys of the log and of the evidence.", keys),
+            admin_tool("keys", "rotate", "Sign or seal with another key from now on.", rotate_key),
             read_tool("analytics", "footprint", "Say what clients read first, and its cost.", footprint),
             read_tool("meta", "list_rules", "List the rules that hold for admin calls.", rules),
             admin_tool("meta", "run_maintenance", "Run maintenance jobs now.", maintenance),
@@ -211,7 +175,7 @@ async fn health_check(cx: Cx, _: NoArgs) -> Result<Reply<HealthRecord>, AdminErr
         servers: servers.len(),
         servers_halted: halted,
         approvals_pending: house.pending(),
-        operators_enrolled: house.users().len(),
+        operators_enrolled: house.operators(),
     }))
 }
 
@@ -219,48 +183,24 @@ async fn health_servers(cx: Cx, args: HealthServers) -> Result<Reply<Vec<ServerH
     Ok(Reply::ok(cx.house().servers(args.server_id.as_ref().map(|id| &id.0))?))
 }
 
-async fn clients(cx: Cx, args: Clients) -> Result<Reply<Vec<ClientRecord>>, AdminError> {
-    let mut rows = cx.house().clients();
-    rows.retain(|row| args.state.is_none_or(|state| row.state == state.as_str()));
-    Ok(Reply::page(args.page.cut(rows), args.page))
-}
-
-async fn client(cx: Cx, args: OneClient) -> Result<Reply<ClientRecord>, AdminError> {
-    let wanted = args.client_id.as_str();
-    let found = cx.house().clients().into_iter().find(|row| row.client_id == wanted);
-    found.map(Reply::ok).ok_or_else(|| AdminError::not_found("there is no client of this name with a key"))
-}
-
-async fn revoke_client(cx: Cx, grant: AdminGrant, args: OneClient) -> Result<Committed<Ended>, AdminError> {
-    let (house, id) = (cx.house(), String::from(args.client_id));
-    let target = TargetId::new("client", &id);
-    let (ended, receipt) = grant
-        .commit(target, move |op| async move {
-            house.revoke_client(&op, &id).await?;
-            Ok(Ended { id, state: "revoked".into() })
-        })
-        .await?;
-    Ok(Committed::ok(ended, receipt))
-}
-
-async fn users(cx: Cx, args: Paged) -> Result<Reply<Vec<UserRecord>>, AdminError> {
-    Ok(Reply::page(args.page.cut(cx.house().users()), args.page))
-}
-
-async fn delete_user(cx: Cx, grant: AdminGrant, args: OneUser) -> Result<Committed<Ended>, AdminError> {
-    let (house, id) = (cx.house(), String::from(args.user_id));
-    let target = TargetId::new("user", &id);
-    let (ended, receipt) = grant
-        .commit(target, move |op| async move {
-            house.delete_user(&op, &id).await?;
-            Ok(Ended { id, state: "removed".into() })
-        })
-        .await?;
-    Ok(Committed::ok(ended, receipt))
-}
-
 async fn keys(cx: Cx, _: NoArgs) -> Result<Reply<Vec<KeyRecord>>, AdminError> {
     Ok(Reply::ok(cx.house().keys().await?))
+}
+
+async fn rotate_key(cx: Cx, grant: AdminGrant, args: Rotate) -> Result<Committed<Rotated>, AdminError> {
+    let (house, purpose) = (cx.house(), args.purpose);
+    let target = TargetId::new("key", purpose.as_str());
+    grant.answer(target, move |op| async move {
+            let (kid, replaces) = match purpose {
+                Purpose::Log => house.rotate_signer(&op).await?,
+                // Both change by themselves: every day has keys of its own, and every artifact is sealed with its own.
+                Purpose::Evidence | Purpose::Artifact => {
+                    let text = "these keys change by themselves: evidence has another key each day, each artifact its own";
+                    return Err(AdminError::capability_gap(text));
+                }
+            };
+            Ok(Rotated { kid, purpose: purpose.as_str().to_owned(), replaces })
+        }).await
 }
 
 async fn footprint(cx: Cx, args: Footprint) -> Result<Reply<FootprintRecord>, AdminError> {
@@ -274,6 +214,7 @@ async fn footprint(cx: Cx, args: Footprint) -> Result<Reply<FootprintRecord>, Ad
 
 async fn rules(cx: Cx, args: Paged) -> Result<Reply<Vec<RuleRecord>>, AdminError> {
     let rule = |rule: &str, text: String| RuleRecord { rule: rule.into(), text };
+    let four_eyes = cx.control.four_eyes().join(" ");
     let admin = cx.registry.tools().filter(|tool| tool.class() == Class::Admin).count();
     let rows = vec![
         rule(
@@ -285,6 +226,13 @@ async fn rules(cx: Cx, args: Paged) -> Result<Reply<Vec<RuleRecord>>, AdminError
             "pages",
             "offset 0 to 1000000, limit 1 to 500, 50 unless said; answers end at 64 KiB of whole rows".into(),
         ),
+        rule(
+            "four_eyes",
+            match four_eyes.is_empty() {
+                true => "no tool takes two operators; admin.four_eyes names those that would".into(),
+                false => format!("a second operator agrees to: {four_eyes}"),
+            },
+        ),
         rule("secrets", "arguments that look like a secret are refused; texts are scrubbed".into()),
         rule("agents", "on the agents' channel nothing that changes anything exists".into()),
     ];
@@ -295,25 +243,47 @@ async fn maintenance(cx: Cx, grant: AdminGrant, args: Maintenance) -> Result<Com
     let house = cx.house();
     let target =
         TargetId::new("maintenance", args.jobs.iter().map(|job| job.as_str()).collect::<Vec<_>>().join("+"));
-    let (started, receipt) =
-        grant.commit(target, move |op| async move { run(&house, &op, &args.jobs).await }).await?;
-    Ok(Committed::ok(started, receipt))
+    grant.answer(target, move |op| async move { run(&house, &op, &args.jobs).await }).await
 }
 
 async fn run(house: &HouseService, op: &Op, jobs: &[Job]) -> Result<Started, AdminError> {
-    let mut done = Started { started: Vec::new(), keys_destroyed: 0 };
-    for job in jobs {
+    let mut done = Started { started: Vec::new(), keys_destroyed: 0, destroyed: Vec::new() };
+    // Each once, however often it is named.
+    let all = [Job::Retention, Job::Reindex, Job::Checkpoint, Job::Refresh];
+    for job in all.into_iter().filter(|job| jobs.contains(job)) {
         match job {
-            Job::Retention => done.keys_destroyed += house.destroy_expired(op).await?,
-            Job::Reindex => house.reindex(op).await?,
+            Job::Retention => {
+                done.destroyed = house.destroy_expired(op).await?;
+                done.keys_destroyed = done.destroyed.len();
+            }
+            Job::Reindex => drop(house.reindex(op).await?),
             Job::Checkpoint => house.checkpoint(op).await?,
+            Job::Refresh => house.refresh(op).await?,
         }
         done.started.push(job.as_str().to_owned());
     }
     Ok(done)
 }
 
-/// The store of this gateway is its own: there is nobody else to list.
-async fn replicas(_: Cx, _: NoArgs) -> Result<Reply<Vec<Value>>, AdminError> {
-    Err(AdminError::capability_gap("this gateway keeps its state in SQLite and has no replicas"))
+/// A replica.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ReplicaRecord {
+    replica_id: String,
+    log_id: String,
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lag: Option<u64>,
+}
+
+async fn replicas(cx: Cx, _: NoArgs) -> Result<Reply<Vec<ReplicaRecord>>, AdminError> {
+    let Some(rows) = cx.house().replicas().await? else {
+        return Err(AdminError::capability_gap("this gateway keeps its state in SQLite and has no replicas"));
+    };
+    let record = |row: portcullis_gateway::control::ReplicaRow| ReplicaRecord {
+        replica_id: row.log_id.clone(),
+        log_id: row.log_id,
+        state: row.state.to_owned(),
+        lag: row.lag,
+    };
+    Ok(Reply::ok(rows.into_iter().map(record).collect()))
 }

@@ -10,42 +10,17 @@ use crate::tool::{Class, unwired_tool};
 
 const REASON: &str = "this gateway has nothing behind this tool yet";
 
-const LATER: [(&str, &str, Class); 83] = [
+const LATER: &[(&str, &str, Class)] = &[
     ("tasks", "list", Class::Read),
     ("tasks", "get", Class::Read),
     ("tasks", "cancel", Class::Admin),
-    ("clients", "create", Class::Admin),
-    ("clients", "update", Class::Admin),
-    ("clients", "rotate_key", Class::Admin),
-    ("clients", "set_grants", Class::Admin),
-    ("clients", "set_autonomy", Class::Admin),
-    ("profiles", "list", Class::Read),
-    ("profiles", "put", Class::Admin),
-    ("profiles", "delete", Class::Admin),
-    ("quotas", "list", Class::Read),
-    ("quotas", "usage", Class::Read),
-    ("quotas", "set", Class::Admin),
-    ("quotas", "clear", Class::Admin),
-    ("reports", "generate", Class::Write),
-    ("locks", "list", Class::Read),
-    ("locks", "release", Class::Admin),
-    ("processes", "restart", Class::Admin),
     ("replicas", "drain", Class::Admin),
-    ("quality", "summary", Class::Read),
-    ("quality", "list_scores", Class::Read),
     ("reviews", "list", Class::Read),
     ("reviews", "put", Class::Write),
-    ("signals", "snapshot", Class::Read),
-    ("signals", "list", Class::Read),
-    ("signals", "acknowledge", Class::Write),
     ("signal_rules", "set", Class::Admin),
     ("proposals", "list", Class::Read),
     ("proposals", "submit", Class::Write),
     ("proposals", "apply", Class::Admin),
-    ("approvals", "create", Class::Write),
-    ("approvals", "withdraw", Class::Write),
-    ("permits", "check", Class::Read),
-    ("waivers", "revoke", Class::Admin),
     ("plans", "list", Class::Read),
     ("plans", "get", Class::Read),
     ("plans", "put", Class::Write),
@@ -57,43 +32,9 @@ const LATER: [(&str, &str, Class); 83] = [
     ("teams", "list", Class::Read),
     ("teams", "put", Class::Admin),
     ("teams", "delete", Class::Admin),
-    ("roles", "put", Class::Admin),
-    ("roles", "delete", Class::Admin),
-    ("webhooks", "list", Class::Read),
-    ("webhooks", "put", Class::Admin),
-    ("webhooks", "delete", Class::Admin),
-    ("webhooks", "test", Class::Admin),
-    ("deliveries", "list", Class::Read),
-    ("notifications", "list", Class::Read),
-    ("notifications", "ack", Class::Write),
-    ("declarations", "get", Class::Read),
-    ("declarations", "diff", Class::Read),
-    ("declarations", "draft", Class::Write),
-    ("declarations", "submit", Class::Write),
-    ("declarations", "reject", Class::Admin),
-    ("tools", "override", Class::Admin),
-    ("tools", "set_state", Class::Admin),
-    ("imports", "scan", Class::Read),
-    ("imports", "run", Class::Admin),
-    ("credentials", "capture", Class::Admin),
-    ("credentials", "bind", Class::Admin),
-    ("credentials", "unbind", Class::Admin),
     ("oauth", "list", Class::Read),
     ("oauth", "put", Class::Admin),
     ("oauth", "delete", Class::Admin),
-    ("config", "list", Class::Read),
-    ("config", "set", Class::Admin),
-    ("config", "reset", Class::Admin),
-    ("backups", "list", Class::Read),
-    ("backups", "create", Class::Admin),
-    ("backups", "verify", Class::Read),
-    ("backups", "restore", Class::Admin),
-    ("users", "put", Class::Admin),
-    ("keys", "rotate", Class::Admin),
-    ("artifacts", "view", Class::Read),
-    ("artifacts", "delete", Class::Admin),
-    ("context", "list", Class::Read),
-    ("context", "erase", Class::Admin),
 ];
 
 /// Any arguments.
@@ -119,8 +60,8 @@ impl ArgValue for Anything {
 }
 
 pub(super) fn module() -> Module {
-    let tool = |(domain, action, class): (&'static str, &'static str, Class)| {
-        unwired_tool::<Anything>(domain, action, class, REASON)
+    let tool = |(domain, action, class): &(&'static str, &'static str, Class)| {
+        unwired_tool::<Anything>(domain, action, *class, REASON)
     };
-    Module { name: "later", tools: LATER.into_iter().map(tool).collect() }
+    Module { name: "later", tools: LATER.iter().map(tool).collect() }
 }

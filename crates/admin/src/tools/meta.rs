@@ -53,8 +53,9 @@ pub(super) fn module() -> Module {
     Module {
         name: "meta",
         tools: vec![
-            read_tool("meta", "list_tools", "List admin tools, as cards or with schemas.", list_tools),
-            read_tool("meta", "whoami", "Say who asks, with which roles.", whoami),
+            read_tool("meta", "list_tools", "List admin tools, as cards or with schemas.", list_tools)
+                .for_owners(),
+            read_tool("meta", "whoami", "Say who asks, with which roles.", whoami).for_owners(),
         ],
     }
 }

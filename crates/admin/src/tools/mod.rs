@@ -4,17 +4,27 @@ mod approvals;
 mod audit;
 mod calls;
 mod catalogue;
+mod clients;
 mod credentials;
+mod custody;
+mod declarations;
+mod drafting;
+mod enrolling;
 mod history;
 pub mod house;
+mod imports;
 mod later;
 mod memory;
 mod meta;
+mod notices;
 mod organisation;
 mod policies;
+mod quality;
 mod servers;
 mod sessions;
+mod settings;
 mod trust;
+mod upkeep;
 
 use crate::registry::Module;
 
@@ -25,16 +35,26 @@ pub fn modules() -> Vec<Module> {
         audit::module(),
         calls::module(),
         catalogue::module(),
+        clients::module(),
         credentials::module(),
+        custody::module(),
+        declarations::module(),
+        drafting::module(),
+        enrolling::module(),
         history::module(),
         house::module(),
+        imports::module(),
         later::module(),
         memory::module(),
         meta::module(),
+        notices::module(),
         organisation::module(),
         policies::module(),
+        quality::module(),
         servers::module(),
         sessions::module(),
+        settings::module(),
         trust::module(),
+        upkeep::module(),
     ]
 }

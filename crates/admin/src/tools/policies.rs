@@ -98,28 +98,32 @@ async fn apply(cx: Cx, grant: AdminGrant, args: Apply) -> Result<Committed<Polic
     let policies = cx.policies();
     let expected = args.expected_version.map(number);
     let bundle = bundle(args.bundle);
-    let (record, receipt) = grant
-        .commit(TargetId::new("policy", "bundle"), move |op| async move {
+    grant
+        .answer(TargetId::new("policy", "bundle"), move |op| async move {
             policies.apply(&op, bundle, expected).await
         })
-        .await?;
-    Ok(Committed::ok(record, receipt))
+        .await
 }
 
 async fn rollback(cx: Cx, grant: AdminGrant, args: Rollback) -> Result<Committed<PolicyRecord>, AdminError> {
     let (policies, version) = (cx.policies(), args.version.map(number));
     let target = version.map_or_else(|| "the one before".to_owned(), |version| version.to_string());
-    let (record, receipt) = grant
-        .commit(
+    grant
+        .answer(
             TargetId::new("policy", target),
             move |op| async move { policies.roll_back(&op, version).await },
         )
-        .await?;
-    Ok(Committed::ok(record, receipt))
+        .await
 }
 
 fn number(version: Version) -> u64 {
     version.0.unsigned_abs()
+}
+
+impl File {
+    pub(super) fn into_file(self) -> PolicyFile {
+        PolicyFile { name: self.name.into(), text: self.text.into() }
+    }
 }
 
 fn bundle(args: BundleArg) -> Bundle {
@@ -128,10 +132,9 @@ fn bundle(args: BundleArg) -> Bundle {
         Some(PresetWord::Balanced) => Preset::Balanced,
         Some(PresetWord::Observe) => Preset::Observe,
     };
-    let file = |file: File| PolicyFile { name: file.name.into(), text: file.text.into() };
     Bundle {
         preset,
-        files: args.files.unwrap_or_default().into_iter().map(file).collect(),
+        files: args.files.unwrap_or_default().into_iter().map(File::into_file).collect(),
         settings: args.settings.map(String::from).unwrap_or_default(),
     }
 }

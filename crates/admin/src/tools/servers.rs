@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use portcullis_core::ServerIdentity;
 use portcullis_gateway::control::{GrantAhead, Reacceptance, Registration, Target};
 use portcullis_governance::approval::Ahead;
-use portcullis_governance::record::{Mode, Surface};
+use portcullis_governance::record::{Mode, ProcessModel, Surface};
 
 use crate::args::{Ident, Integer, NonBlank, Page};
 use crate::cx::ActorRef;
@@ -25,6 +25,10 @@ words! {
 
 words! {
     pub(crate) enum State { Active = "active", Halted = "halted" }
+}
+
+words! {
+    pub(crate) enum ModelWord { PerProfile = "per_profile", PerCall = "per_call", Shared = "shared" }
 }
 
 words! {
@@ -59,6 +63,7 @@ args! {
 args! {
     pub(crate) struct Process {
         command: NonBlank, args: Option<Vec<String>>, env: Option<BTreeMap<String, String>>, artifacts: Option<Vec<NonBlank>>,
+        process_model: Option<ModelWord>,
     }
 }
 
@@ -74,8 +79,8 @@ args! {
 
 args! {
     pub(crate) struct Accept {
-        server_id: Ident<ServerIdentity>, declaration: Option<NonBlank<16777216>>, declaration_file: Option<NonBlank>,
-        replaces: Option<NonBlank>, carry_approvals: Option<bool>, grant: Option<GrantWord>, grant_to: Option<NonBlank>,
+        server_id: Ident<ServerIdentity>, version: Option<NonBlank<100>>, declaration: Option<NonBlank<16777216>>,
+        declaration_file: Option<NonBlank>, replaces: Option<NonBlank>, carry_approvals: Option<bool>, grant: Option<GrantWord>, grant_to: Option<NonBlank>,
         waive: Option<Vec<NonBlank>>, allow_over_budget: Option<bool>,
     }
 }
@@ -115,47 +120,38 @@ async fn get(cx: Cx, args: One) -> Result<Reply<ServerDetail>, AdminError> {
 async fn register(cx: Cx, grant: AdminGrant, args: Register) -> Result<Committed<ServerRecord>, AdminError> {
     let (servers, target) = (cx.servers(), TargetId::new("server", &args.server_id));
     let asked = registration(args)?;
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { servers.register(&op, asked).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { servers.register(&op, asked).await }).await
 }
 
 async fn update(cx: Cx, grant: AdminGrant, args: Register) -> Result<Committed<ReplacedRecord>, AdminError> {
     let (servers, target) = (cx.servers(), TargetId::new("server", &args.server_id));
     let asked = registration(args)?;
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { servers.update(&op, asked).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { servers.update(&op, asked).await }).await
 }
 
 async fn test(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<TestRecord>, AdminError> {
     let (servers, id) = (cx.servers(), args.server_id.0);
     let target = TargetId::new("server", &id);
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { servers.test(&op, &id).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { servers.test(&op, &id).await }).await
 }
 
 async fn set_state(cx: Cx, grant: AdminGrant, args: SetState) -> Result<Committed<ServerRecord>, AdminError> {
     let (servers, id) = (cx.servers(), args.server_id.0);
     let target = TargetId::new("server", &id);
-    let (record, receipt) = grant
-        .commit(target, move |op| async move {
+    grant
+        .answer(target, move |op| async move {
             match args.state {
                 State::Active => servers.resume(&op, &id).await,
                 State::Halted => servers.halt(&op, &id).await,
             }
         })
-        .await?;
-    Ok(Committed::ok(record, receipt))
+        .await
 }
 
 async fn remove(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<RemovedRecord>, AdminError> {
     let (servers, id) = (cx.servers(), args.server_id.0);
     let target = TargetId::new("server", &id);
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { servers.remove(&op, &id).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { servers.remove(&op, &id).await }).await
 }
 
 async fn refresh(cx: Cx, actor: ActorRef, args: One) -> Result<Reply<RefreshRecord>, AdminError> {
@@ -172,6 +168,22 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
     let ahead = ahead(args.grant, args.grant_to);
     let waive: Vec<String> = args.waive.unwrap_or_default().into_iter().map(String::from).collect();
     let allow_over_budget = args.allow_over_budget.unwrap_or(false);
+    if let Some(version) = args.version {
+        let asked = Reacceptance {
+            name: name.clone(),
+            declaration: None,
+            carry_approvals: args.carry_approvals.unwrap_or(false),
+            grant: ahead,
+            reason: grant.reason().to_owned(),
+            waive,
+            allow_over_budget,
+        };
+        let version = String::from(version);
+        let (record, receipt) = grant
+            .commit(target, move |op| async move { servers.accept_submission(&op, asked, &version).await })
+            .await?;
+        return Ok(Committed::ok(record, receipt));
+    }
     if !servers.is_registered(&name) && args.declaration.is_none() {
         let waived = (waive, allow_over_budget);
         let (record, receipt) = grant
@@ -189,12 +201,11 @@ async fn accept(cx: Cx, grant: AdminGrant, args: Accept) -> Result<Committed<Rep
         waive,
         allow_over_budget,
     };
-    let (record, receipt) = grant
-        .commit(target, move |op| async move {
+    grant
+        .answer(target, move |op| async move {
             servers.accept(&op, asked, args.replaces.as_ref().map(NonBlank::as_str)).await
         })
-        .await?;
-    Ok(Committed::ok(record, receipt))
+        .await
 }
 
 fn ahead(which: Option<GrantWord>, agent: Option<NonBlank>) -> Option<GrantAhead> {
@@ -205,32 +216,51 @@ fn ahead(which: Option<GrantWord>, agent: Option<NonBlank>) -> Option<GrantAhead
     Some(GrantAhead { which, agent: agent.map(String::from) })
 }
 
-fn registration(args: Register) -> Result<Registration, AdminError> {
-    let tls_spki = args.tls_spki.map(String::from);
-    let url = |url: Option<NonBlank>| {
-        url.map(String::from).ok_or_else(|| AdminError::argument("url", "required for this transport"))
-    };
-    let target = match args.transport {
-        Transport::Stdio => {
-            let process =
-                args.process.ok_or_else(|| AdminError::argument("process", "required for this transport"))?;
-            Target::Stdio {
-                command: process.command.into(),
-                args: process.args.unwrap_or_default(),
-                env: process.env.unwrap_or_default(),
-                artifacts: process.artifacts.unwrap_or_default().into_iter().map(String::from).collect(),
+/// Where a server is, as arguments say it.
+pub(super) struct Place {
+    pub(super) transport: Transport,
+    pub(super) process: Option<Process>,
+    pub(super) url: Option<NonBlank>,
+    pub(super) credential_file: Option<NonBlank>,
+    pub(super) tls_spki: Option<NonBlank>,
+}
+
+impl Place {
+    pub(super) fn target(self) -> Result<Target, AdminError> {
+        let missing = |field: &str| AdminError::argument(field, "required for this transport");
+        let tls_spki = self.tls_spki.map(String::from);
+        let url = self.url.map(String::from).ok_or_else(|| missing("url"));
+        Ok(match self.transport {
+            Transport::Stdio => {
+                let process = self.process.ok_or_else(|| missing("process"))?;
+                Target::Stdio {
+                    command: process.command.into(),
+                    args: process.args.unwrap_or_default(),
+                    env: process.env.unwrap_or_default(),
+                    artifacts: process.artifacts.unwrap_or_default().into_iter().map(String::from).collect(),
+                    process_model: process.process_model.map(|model| match model {
+                        ModelWord::PerProfile => ProcessModel::PerProfile,
+                        ModelWord::PerCall => ProcessModel::PerCall,
+                        ModelWord::Shared => ProcessModel::Shared,
+                    }),
+                }
             }
-        }
-        Transport::Http => Target::Http { url: url(args.url)?, tls_spki },
-        Transport::Sse => Target::Sse { url: url(args.url)?, tls_spki },
-        Transport::Records => Target::Records {
-            url: url(args.url)?,
-            credential_file: args
-                .credential_file
-                .map(String::from)
-                .ok_or_else(|| AdminError::argument("credential_file", "required for this transport"))?,
-        },
-    };
+            Transport::Http => Target::Http { url: url?, tls_spki },
+            Transport::Sse => Target::Sse { url: url?, tls_spki },
+            Transport::Records => Target::Records {
+                url: url?,
+                credential_file: self
+                    .credential_file
+                    .map(String::from)
+                    .ok_or_else(|| missing("credential_file"))?,
+            },
+        })
+    }
+}
+
+fn registration(args: Register) -> Result<Registration, AdminError> {
+    let Register { transport, process, url, credential_file, tls_spki, .. } = args;
+    let target = Place { transport, process, url, credential_file, tls_spki }.target()?;
     let mode = |mode: ModeWord| match mode {
         ModeWord::Local => Mode::Local,
         ModeWord::Team => Mode::Team,

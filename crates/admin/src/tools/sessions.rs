@@ -32,6 +32,7 @@ pub(super) fn module() -> Module {
         name: "coordination/sessions",
         tools: vec![
             read_tool("checkpoints", "list", "List the checkpoints that stop sessions.", checkpoints),
+            admin_tool("checkpoints", "open", "Stop a session until somebody lets it go on.", open),
             admin_tool("checkpoints", "resolve", "Let a stopped session go on.", resolve),
             admin_tool("permits", "revoke", "Take permits back before they are used, or cut calls.", revoke),
             admin_tool("sessions", "terminate", "End a session; its permits and approvals end.", terminate),
@@ -46,12 +47,16 @@ async fn checkpoints(cx: Cx, args: Checkpoints) -> Result<Reply<Vec<CheckpointRe
     Ok(Reply::page(args.page.cut(rows), args.page))
 }
 
+async fn open(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<LiveSession>, AdminError> {
+    let (sessions, id) = (cx.sessions(), args.session_id.0);
+    let target = TargetId::new("session", id.to_string());
+    grant.answer(target, move |op| async move { sessions.stop(&op, id).await }).await
+}
+
 async fn resolve(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<LiveSession>, AdminError> {
     let (sessions, id) = (cx.sessions(), args.session_id.0);
     let target = TargetId::new("session", id.to_string());
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { sessions.resolve(&op, id).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { sessions.resolve(&op, id).await }).await
 }
 
 async fn revoke(cx: Cx, grant: AdminGrant, args: Revoke) -> Result<Committed<RevokedPermits>, AdminError> {
@@ -63,15 +68,11 @@ async fn revoke(cx: Cx, grant: AdminGrant, args: Revoke) -> Result<Committed<Rev
     };
     let (sessions, kill) = (cx.sessions(), args.kill.unwrap_or(false));
     let target = TargetId::new("permits", format!("{meant:?}"));
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { sessions.revoke(&op, &meant, kill).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { sessions.revoke(&op, &meant, kill).await }).await
 }
 
 async fn terminate(cx: Cx, grant: AdminGrant, args: One) -> Result<Committed<LiveSession>, AdminError> {
     let (sessions, id) = (cx.sessions(), args.session_id.0);
     let target = TargetId::new("session", id.to_string());
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { sessions.terminate(&op, id).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { sessions.terminate(&op, id).await }).await
 }

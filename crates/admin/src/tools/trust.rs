@@ -59,7 +59,7 @@ pub(super) fn module() -> Module {
             read_tool("trust", "history", "Tell what became of the trust in a tool or server.", history),
             admin_tool("trust", "grant", "Trust a tool or server that has earned it.", grant),
             admin_tool("trust", "revoke", "Take all trust back from a tool or server.", revoke),
-            read_tool("grants", "list", "List what operators granted.", grants),
+            read_tool("grants", "list", "List what operators granted.", grants).for_owners(),
             admin_tool("grants", "revoke", "Take a grant back; its permits die.", revoke_grant),
         ],
     }
@@ -84,9 +84,7 @@ async fn grant(cx: Cx, grant: AdminGrant, args: Grant) -> Result<Committed<Trust
     let (trust, tool) = (cx.trust(), String::from(args.tool));
     let target = TargetId::new("tool", &tool);
     let Granted::Trusted = args.state;
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { trust.grant(&op, &tool).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { trust.grant(&op, &tool).await }).await
 }
 
 async fn revoke(cx: Cx, grant: AdminGrant, args: Revoke) -> Result<Committed<TrustRecord>, AdminError> {
@@ -96,15 +94,14 @@ async fn revoke(cx: Cx, grant: AdminGrant, args: Revoke) -> Result<Committed<Tru
         _ => return Err(AdminError::argument("tool", "give exactly one of tool and server_id")),
     };
     let trust = cx.trust();
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { trust.revoke(&op, &id).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { trust.revoke(&op, &id).await }).await
 }
 
 async fn grants(cx: Cx, args: Grants) -> Result<Reply<Vec<GrantRecord>>, AdminError> {
     let mut rows = cx.grants().list();
     rows.retain(|row| {
-        args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
+        cx.may_see(&row.client_id)
+            && args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
             && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
@@ -118,7 +115,5 @@ async fn revoke_grant(
 ) -> Result<Committed<GrantRecord>, AdminError> {
     let (grants, id) = (cx.grants(), args.grant_id.0);
     let target = TargetId::new("grant", id);
-    let (record, receipt) =
-        grant.commit(target, move |op| async move { grants.revoke(&op, id).await }).await?;
-    Ok(Committed::ok(record, receipt))
+    grant.answer(target, move |op| async move { grants.revoke(&op, id).await }).await
 }

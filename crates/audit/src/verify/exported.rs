@@ -7,6 +7,7 @@ use portcullis_core::{Sha256Digest, Timestamp};
 
 use super::objects::Objects;
 use super::promises::Promises;
+use super::seen::Reader;
 use super::{Check, Checks, MAX_PROBLEMS, Problem, Report};
 use crate::error::{AuditError, ProblemKind};
 use crate::export::Export;
@@ -29,6 +30,7 @@ pub(super) fn verify(dir: &Path, checks: &Checks) -> Result<Report, AuditError> 
         promises: Promises::read(dir, checks)?,
         checks: checks.clone(),
         objects: checks.evidence.then(Objects::default),
+        reader: Reader::default(),
         log: export.log,
         next_seq: export.first,
         head: whole.then_some(Sha256Digest::ZERO),

@@ -16,14 +16,22 @@ use crate::{files, pack, seal};
 
 #[derive(Default)]
 pub(super) struct Objects {
-    named: HashMap<Sha256Digest, (u64, KeyName)>,
+    named: HashMap<Sha256Digest, Named>,
     destroyed: HashSet<KeyName>,
+}
+
+/// The first record that names an object, and what it says of it.
+struct Named {
+    seq: u64,
+    key: KeyName,
+    bytes: u64,
 }
 
 impl Objects {
     pub(super) fn take(&mut self, record: &Record) {
         for reference in &record.evidence {
-            self.named.entry(reference.object).or_insert((record.seq, reference.key));
+            let named = Named { seq: record.seq, key: reference.key, bytes: reference.bytes };
+            self.named.entry(reference.object).or_insert(named);
         }
         if record.event == EventName::AuditKeyDestroyed
             && let Some(key) = record.data["key"].as_str().and_then(|key| key.parse().ok())
@@ -34,13 +42,24 @@ impl Objects {
 
     /// Judges by the packs of a log.
     pub(super) fn finish(mut self, layout: &Layout) -> Result<Vec<Problem>, AuditError> {
+        let mut damaged = Vec::new();
         for class in RetentionClass::ALL {
-            pack::objects(&layout.packs(class), |address, _| {
-                self.named.remove(&address);
+            pack::objects(&layout.packs(class), |address, object| {
+                if seal::intact(object) {
+                    self.named.remove(&address);
+                } else {
+                    damaged.push((class, object.len(), object[seal::OBJECT_HEAD]));
+                }
                 Ok(())
             })?;
         }
-        Ok(self.missing("is in no pack as it was sealed"))
+        // What an object was cannot be told from what is left of it, but whether it can have been this one.
+        let was_changed = |_: &Sha256Digest, named: &Named| {
+            damaged.iter().any(|(class, len, flags)| {
+                *class == named.key.class() && seal::may_hold(*len, *flags, named.bytes)
+            })
+        };
+        Ok(self.missing("packs", was_changed))
     }
 
     /// Judges by the objects of an export, which has those of the records in `range` alone.
@@ -49,7 +68,7 @@ impl Objects {
         evidence: &Path,
         range: Range<u64>,
     ) -> Result<Vec<Problem>, AuditError> {
-        self.named.retain(|_, (seq, _)| range.contains(seq));
+        self.named.retain(|_, named| range.contains(&named.seq));
         // What did not come along, by the word of whoever exported: destroyed, or on record only since.
         let absent = files::read(&evidence.join("absent"))?;
         for line in String::from_utf8_lossy(&absent).lines() {
@@ -59,21 +78,28 @@ impl Objects {
                 self.named.remove(&object);
             }
         }
+        let place = |object: &Sha256Digest| evidence.join("objects").join(object.to_string());
         let present = |object: &Sha256Digest| {
-            let bytes = files::read(&evidence.join("objects").join(object.to_string()));
+            let bytes = files::read(&place(object));
             bytes.is_ok_and(|bytes| seal::intact(&bytes) && seal::address(&bytes) == *object)
         };
         self.named.retain(|object, _| !present(object));
-        Ok(self.missing("is not in the export as it was sealed"))
+        Ok(self.missing("export", |object, _| place(object).exists()))
     }
 
-    fn missing(self, how: &str) -> Vec<Problem> {
+    /// What is left is not there as it was sealed: `was_changed` says which of it is there in another form.
+    fn missing(self, place: &str, was_changed: impl Fn(&Sha256Digest, &Named) -> bool) -> Vec<Problem> {
         let destroyed = self.destroyed;
         let mut missing: Vec<Problem> = (self.named.into_iter())
-            .filter(|(_, (_, key))| !destroyed.contains(key))
-            .map(|(object, (seq, key))| {
-                let detail = format!("evidence object {object} of key {key} {how}");
-                Problem { seq, kind: ProblemKind::EvidenceMissing, detail }
+            .filter(|(_, named)| !destroyed.contains(&named.key))
+            .map(|(object, named)| {
+                let (kind, what) = if was_changed(&object, &named) {
+                    (ProblemKind::EvidenceDigest, "was changed")
+                } else {
+                    (ProblemKind::EvidenceMissing, "is missing")
+                };
+                let detail = format!("evidence object {object} of key {} {what} in the {place}", named.key);
+                Problem { seq: named.seq, kind, detail }
             })
             .collect();
         missing.sort_unstable_by_key(|problem| problem.seq);

@@ -150,6 +150,22 @@ fn a_process_killed_around_a_sync_leaves_a_log_that_opens() {
 }
 
 #[test]
+fn a_checkpoint_that_was_not_finished_is_made_at_the_next_start() {
+    // AUD-32, AUD-80: cut off before its rename, and refused by the disk. Neither blocks or loses a record.
+    let home = Home::new();
+    let child = Child::start("commit", home.path(), "audit.checkpoint_rename=abort");
+    assert!(child.was_killed());
+    let mut child = Child::start("commit", home.path(), "audit.checkpoint_rename=err(EIO)");
+    child.wait_for("done");
+    drop(child);
+    let log = home.open();
+    let size = log.checkpoint().unwrap().checkpoint.size;
+    log.close();
+    assert!(size > 160, "{size}");
+    assert!(home.verify().ok);
+}
+
+#[test]
 fn who_waited_long_enough_is_told_so_and_the_record_may_come_later() {
     // AUD-24
     let home = Home::new();

@@ -10,6 +10,7 @@ mod failpoints;
 mod full_disk;
 mod home;
 mod opening;
+mod outsider;
 mod retention;
 mod rotation;
 mod tail;

@@ -119,3 +119,58 @@ fn a_group_delay_delays_and_loses_nothing() {
     }
     home.assert_whole(6);
 }
+
+/// Takes the flag off again, so that a temporary folder can go.
+#[cfg(target_os = "linux")]
+struct Removable(Home);
+
+#[cfg(target_os = "linux")]
+impl Drop for Removable {
+    fn drop(&mut self) {
+        use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+        for segment in self.0.segments() {
+            let file = std::fs::File::open(segment).unwrap();
+            if let Ok(flags) = ioctl_getflags(&file) {
+                let _ = ioctl_setflags(&file, flags - IFlags::APPEND);
+            }
+        }
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn segments_that_are_done_are_append_only_where_that_may_be_asked_for() {
+    // AUD-15
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+    let home = Removable(Home::new());
+    let append_only = |path: &std::path::Path| {
+        ioctl_getflags(std::fs::File::open(path).unwrap()).is_ok_and(|flags| flags.contains(IFlags::APPEND))
+    };
+    // Whether this process may is not for the log to say.
+    let probe = home.0.path().join("probe");
+    let file = std::fs::File::create(&probe).unwrap();
+    let may = ioctl_getflags(&file).is_ok_and(|flags| ioctl_setflags(&file, flags | IFlags::APPEND).is_ok());
+    if let Ok(flags) = ioctl_getflags(&file) {
+        let _ = ioctl_setflags(&file, flags - IFlags::APPEND);
+    }
+    let fill = |append_only: bool, segments: usize| {
+        let log = AuditLog::open(Options { append_only, ..home.0.options() }).unwrap();
+        while home.0.segments().len() < segments {
+            log.commit_blocking((0..20).map(event).collect()).unwrap();
+        }
+        log.close();
+    };
+    let flagged = || home.0.segments().iter().map(|path| append_only(path)).collect::<Vec<bool>>();
+    fill(false, 3);
+    assert_eq!(flagged(), [false; 3], "not unless it is wanted");
+    // The next run makes up for what was left, and goes on.
+    fill(true, 5);
+    assert_eq!(flagged(), [may, may, may, may, false]);
+    fill(true, 6);
+    assert!(home.0.verify().ok);
+    if may {
+        let done = &home.0.segments()[0];
+        assert!(std::fs::OpenOptions::new().write(true).open(done).is_err(), "nothing can be changed");
+        assert!(std::fs::remove_file(done).is_err(), "nor removed");
+    }
+}

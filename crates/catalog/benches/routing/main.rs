@@ -7,11 +7,13 @@ mod flat_bm25;
 mod own_set;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flat_bm25::FlatBm25;
 use portcullis_catalog::{
-    BuildOptions, CatalogSnapshot, SearchOptions, ServerCtx, Source, Synonyms, ToolDef,
+    BuildOptions, CatalogSnapshot, SearchOptions, SemanticScorer, ServerCtx, Source, StaticTable, Synonyms,
+    ToolDef,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -67,6 +69,7 @@ fn main() {
     ] {
         let tools: Vec<Tool> = serde_json::from_str(&data(file)).unwrap();
         let catalogue = Catalogue::new(&tools, &BuildOptions::default());
+        let near = Catalogue::new(&tools, &with_meaning());
         let plain = BuildOptions { synonyms: Some(Synonyms::none().into()), ..BuildOptions::default() };
         let without = Catalogue::new(&tools, &plain);
         let queries: Vec<(&str, &[String])> =
@@ -74,17 +77,29 @@ fn main() {
         row(label, "Portcullis", catalogue.quality(&queries, 1));
         row(label, "Portcullis, families off", catalogue.quality(&queries, 0));
         row(label, "Portcullis, no synonyms", without.quality(&queries, 1));
+        row(label, "Portcullis, embeddings", near.quality(&queries, 1));
         row(label, "flat BM25, split at non-alphanumerics", catalogue.flat_quality(&queries));
     }
     own_set::run();
     println!("\n#### Time of one search, 200 queries\n");
-    println!("| tools | p50 | p99 | flat BM25 p50 | refresh, all of it | resident |");
-    println!("|---:|---:|---:|---:|---:|---:|");
+    println!(
+        "| tools | p50 | p99 | embeddings p50 | flat BM25 p50 | refresh, all of it | with embeddings | resident |"
+    );
+    println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
     let queries: Vec<&str> = gold.iter().map(|gold| gold.query.as_str()).collect();
     let pool: Vec<Tool> = serde_json::from_str(&data("catalog-83.json")).unwrap();
     for count in [83, 1_000, 10_000, 100_000] {
         times(&pool, count, &queries);
     }
+}
+
+/// By meaning too (CAT-69a); `cargo xtask bench routing` says where the table is.
+pub(crate) fn with_meaning() -> BuildOptions {
+    let path =
+        std::env::var_os("PORTCULLIS_EMBEDDINGS").expect("PORTCULLIS_EMBEDDINGS names a table of embeddings");
+    let table = StaticTable::parse(&std::fs::read(path).expect("the table can be read"), None);
+    let scorer = table.map(|table| Arc::new(table) as Arc<dyn SemanticScorer>);
+    BuildOptions { semantic: Some(scorer), ..BuildOptions::default() }
 }
 
 fn data(name: &str) -> String {
@@ -211,6 +226,15 @@ fn times(pool: &[Tool], count: usize, queries: &[&str]) {
         let hits = snapshot.search(query, snapshot.everything(), SearchOptions::default());
         hits.unwrap_or_default().len()
     });
+    let resident = resident_mb();
+    let start = Instant::now();
+    let near =
+        CatalogSnapshot::build(1, &sources, &BuildOptions { forms: options.forms.clone(), ..with_meaning() });
+    let near_refresh = start.elapsed();
+    let by_meaning = measure(queries, |query| {
+        near.search(query, near.everything(), SearchOptions::default()).unwrap_or_default().len()
+    });
+    drop(near);
     let flat = (count <= 10_000).then(|| {
         let flat =
             FlatBm25::new(snapshot.items().iter().map(|item| format!("{} {}", item.name, item.description)));
@@ -218,11 +242,12 @@ fn times(pool: &[Tool], count: usize, queries: &[&str]) {
     });
     let flat = flat.map_or("-".to_owned(), |flat| micros(flat.0));
     println!(
-        "| {count} | {} | {} | {flat} | {} ms | {} MB |",
+        "| {count} | {} | {} | {} | {flat} | {} ms | {} ms | {resident} MB |",
         micros(ours.0),
         micros(ours.1),
+        micros(by_meaning.0),
         refresh.as_millis(),
-        resident_mb()
+        near_refresh.as_millis(),
     );
 }
 

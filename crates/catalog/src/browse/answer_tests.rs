@@ -147,7 +147,7 @@ fn a_leaf_lists_all_of_its_family() {
 
 #[test]
 fn the_beginning_of_an_answer_never_changes() {
-    // CAT-92, CAT-93, T-CAT-15
+    // CAT-92, CAT-93, T-CAT-15, T-CTX-12
     let nouns = ["issue", "repo", "user", "build", "alert"];
     let verbs = ["create", "list", "get", "delete", "update"];
     let names: Vec<String> =

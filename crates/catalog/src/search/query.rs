@@ -2,11 +2,14 @@
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
+use std::collections::HashSet;
 
 use super::analysis::{StopWords, terms};
 use super::index::Index;
 use crate::item::Kind;
 use crate::plain_line::plain_line;
+use crate::semantic::fusion;
+use crate::semantic::vectors::checked;
 use crate::snapshot::CatalogSnapshot;
 use crate::view::View;
 
@@ -90,18 +93,51 @@ impl CatalogSnapshot {
         let words = self.words(index, text);
         // Families of which several members are shown fold many hits into few, so more are ranked than shown; all of them in
         // the end. Of others only the best member is ranked at all.
+        let near = self.near(text, view, options);
         let enough = options.top_k + named.len();
+        let enough = if near.is_some() { enough.max(fusion::DEPTH) } else { enough };
         let limits = if options.family_max > 1 { [8 * enough, usize::MAX] } else { [enough, enough] };
         for ranked in limits {
             let (lexical, complete) = self.ranked(index, &words, view, ranked, options.family_max == 1);
+            let ranked = match &near {
+                Some(near) => self.fused(&lexical, near, options.family_max == 1),
+                None => lexical,
+            };
             let first = named.iter().map(|item| (*item, u32::MAX));
-            let ranking = first.chain(lexical.into_iter().filter(|(item, _)| !is_named(*item)));
+            let ranking = first.chain(ranked.into_iter().filter(|(item, _)| !is_named(*item)));
             let hits = self.folded(ranking, view, options);
             if hits.len() >= options.top_k || complete || options.family_max <= 1 {
                 return Ok(hits);
             }
         }
         unreachable!("a ranking without limit is complete")
+    }
+
+    /// The items nearest in meaning, if anything knows meanings: one of each family where only one is shown.
+    fn near(&self, text: &str, view: &View, options: SearchOptions) -> Option<Vec<usize>> {
+        let meaning = self.meaning()?;
+        // A query that has no direction is ranked by its words; what was wrong with the scorer was found when building.
+        let query = checked(meaning.scorer.as_ref(), text).ok()?;
+        let index = self.index(options.kind);
+        let nearest =
+            meaning.vectors(options.kind).nearest(&query, |document| view.sees(index.item(document)));
+        let mut families: HashSet<u32> = HashSet::new();
+        let nearest = nearest.into_iter().map(|document| index.item(document));
+        let first_of_family = nearest.filter(|item| {
+            options.family_max != 1 || self.families().of(*item).is_none_or(|family| families.insert(family))
+        });
+        Some(first_of_family.take(fusion::DEPTH).collect())
+    }
+
+    /// Both rankings as one (CAT-69). Where one member stands for its family, it is the same one in both.
+    fn fused(&self, lexical: &[(usize, u32)], near: &[usize], one_of_family: bool) -> Vec<(usize, u32)> {
+        let by_words: Vec<usize> = lexical.iter().map(|(item, _)| *item).collect();
+        let stands = |item: &usize| {
+            let family = self.families().of(*item).filter(|_| one_of_family)?;
+            by_words.iter().find(|other| self.families().of(**other) == Some(family)).copied()
+        };
+        let near: Vec<usize> = near.iter().map(|item| stands(item).unwrap_or(*item)).collect();
+        fusion::fuse(&by_words, &near)
     }
 
     /// The distinct words of a query, with their stems; the rarest if there are too many (CAT-70).

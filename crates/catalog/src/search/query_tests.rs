@@ -1,6 +1,10 @@
 use super::*;
-use crate::fixture::{catalogue, tools};
+use std::sync::Arc;
+
+use crate::fixture::{catalogue, catalogue_with, embeddings, tools};
 use crate::search::How;
+use crate::semantic::{SemanticError, SemanticScorer, StaticTable};
+use crate::{BuildOptions, FindingKind};
 
 fn found(snapshot: &CatalogSnapshot, query: &str) -> Vec<String> {
     let hits = snapshot.search(query, snapshot.everything(), SearchOptions::default()).unwrap();
@@ -129,5 +133,81 @@ fn why_an_item_ranks_is_told_by_word_and_adds_up_to_its_score() {
         let told: Vec<(&str, How)> = why.iter().map(|word| (word.word.as_str(), word.how)).collect();
         assert_eq!(told, expected, "{query}");
         assert_eq!(why.iter().map(|word| word.points).sum::<u32>(), hit.score, "{query}");
+    }
+}
+
+/// A catalogue that knows meanings, or should.
+fn meaning(semantic: Result<Arc<dyn SemanticScorer>, SemanticError>) -> CatalogSnapshot {
+    let named = ["pay.list_invoices", "sky.weather_report", "hub.create_issue", "hub.list_issues"];
+    let tools: Vec<(String, String)> =
+        named.iter().map(|name| ((*name).to_owned(), name.replace(['.', '_'], " "))).collect();
+    catalogue_with(&tools, &BuildOptions { semantic: Some(semantic), ..BuildOptions::default() })
+}
+
+fn table() -> Result<Arc<dyn SemanticScorer>, SemanticError> {
+    Ok(Arc::new(StaticTable::parse(&embeddings(), None)?))
+}
+
+#[test]
+fn what_is_meant_is_found_without_a_word_of_it() {
+    // CAT-69, CAT-69a
+    let words_alone = tools(&["pay.list_invoices", "sky.weather_report", "hub.create_issue"]);
+    assert_eq!(found(&words_alone, "do I need my umbrella"), [""; 0]);
+    let snapshot = meaning(table());
+    assert_eq!(found(&snapshot, "do I need my umbrella"), ["sky.weather_report"]);
+    assert_eq!(found(&snapshot, "money"), ["pay.list_invoices"]);
+    assert_eq!(found(&snapshot, "zzzz qqqq"), [""; 0], "nonsense is near to nothing");
+    // What the words say counts more, and what is called by its name is first.
+    assert_eq!(found(&snapshot, "create issue money")[0], "hub.create_issue");
+    assert_eq!(found(&snapshot, "hub.list_issues")[0], "hub.list_issues");
+}
+
+#[test]
+fn what_is_hidden_is_not_near_either() {
+    // CAT-53, CAT-69
+    let snapshot = meaning(table());
+    let view = snapshot.view(|item| item.name != "sky.weather_report");
+    assert!(snapshot.search("umbrella", &view, SearchOptions::default()).unwrap().is_empty());
+}
+
+#[test]
+fn a_table_is_part_of_what_a_catalogue_is() {
+    // CAT-69: the fingerprint enters the digest.
+    let with = meaning(table());
+    let without = meaning(Err(SemanticError::Format("none")));
+    assert_ne!(with.digest(), without.digest());
+    assert_eq!(with.digest(), meaning(table()).digest());
+    assert!(with.findings().iter().all(|finding| finding.kind != FindingKind::SemanticUnavailable));
+}
+
+/// Promises more than it gives.
+#[derive(Debug)]
+struct Short;
+
+impl SemanticScorer for Short {
+    fn fingerprint(&self) -> [u8; 32] {
+        [7; 32]
+    }
+
+    fn dim(&self) -> usize {
+        8
+    }
+
+    fn embed(&self, _: &str) -> Result<Box<[i8]>, SemanticError> {
+        Ok([1i8; 3].into())
+    }
+}
+
+#[test]
+fn without_a_scorer_that_works_words_still_find_and_somebody_is_told() {
+    // CAT-69: failure is lexical only, and a finding.
+    for broken in [Err(SemanticError::Format("it is empty")), Ok(Arc::new(Short) as Arc<dyn SemanticScorer>)]
+    {
+        let snapshot = meaning(broken);
+        assert_eq!(found(&snapshot, "create issue")[0], "hub.create_issue");
+        let finding =
+            snapshot.findings().iter().find(|one| one.kind == FindingKind::SemanticUnavailable).unwrap();
+        assert!(finding.detail.contains("words alone"), "{}", finding.detail);
+        assert_eq!(snapshot.counts().skipped, 0, "no item was skipped for it");
     }
 }

@@ -1,11 +1,12 @@
 //! Why an item ranks where it does: what each word of a query was worth to it, and as what it was understood.
 //!
-//! The sum of the points is the score that ranked it. For people who look at the catalogue; no search needs it.
+//! Where search goes by words alone, the sum of the points is the score that ranked it. For people who look at the catalogue; no search needs it.
 
 use serde::Serialize;
 
 use super::index::{EXACT, PREFIX, SYNONYM, TYPO};
 use crate::item::Kind;
+use crate::semantic::vectors::checked;
 use crate::snapshot::CatalogSnapshot;
 
 /// As what a word of a query was understood.
@@ -20,6 +21,8 @@ pub enum How {
     Prefix,
     /// The item has what was probably meant.
     Typo,
+    /// The item is near to the whole request in meaning (CAT-69); the points are hundredths of a cosine.
+    Meaning,
 }
 
 /// What one word of a query was worth to an item.
@@ -51,7 +54,19 @@ impl CatalogSnapshot {
                 || Matched { word: word.clone(), term: index.term(term).to_owned(), how: how(worth), points };
             (points > 0).then(matched)
         });
-        matched.collect()
+        matched.chain(self.near_by(text, kind, document)).collect()
+    }
+
+    fn near_by(&self, text: &str, kind: Kind, document: u32) -> Option<Matched> {
+        let meaning = self.meaning()?;
+        let query = checked(meaning.scorer.as_ref(), text).ok()?;
+        let points = meaning.vectors(kind).nearness(&query, document)?;
+        Some(Matched {
+            word: text.trim().to_owned(),
+            term: "the whole request".into(),
+            how: How::Meaning,
+            points,
+        })
     }
 }
 

@@ -223,6 +223,21 @@ impl Artifacts {
         records
     }
 
+    /// Forgets an artifact now. False if there is none.
+    pub fn remove(&self, handle: Handle) -> bool {
+        let mut holdings = self.holdings();
+        if holdings.get(handle).is_none() {
+            return false;
+        }
+        let blob = holdings.remove(handle);
+        if let Some(blob) = blob {
+            self.forget(&[blob]);
+        }
+        drop(holdings);
+        let _ = std::fs::remove_file(self.records.join(self.record_name(handle)));
+        true
+    }
+
     /// A session has ended: what it has kept goes soon.
     pub fn session_ended(&self, session: SessionId) {
         let until = self.clock.now().after(self.limits.after_session);

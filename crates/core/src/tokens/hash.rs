@@ -12,7 +12,6 @@ pub(crate) fn hash(bytes: &[u8]) -> u64 {
     for chunk in &mut chunks {
         state = step(state, u64::from_le_bytes(chunk.try_into().unwrap_or_default()));
     }
-    let mut rest = [0; 8];
-    rest[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    step(step(state, u64::from_le_bytes(rest)), state >> 32)
+    let rest = chunks.remainder().iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    step(step(state, rest), state >> 32)
 }

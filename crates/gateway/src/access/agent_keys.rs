@@ -25,6 +25,9 @@ pub struct AgentKey {
     pub hash: String,
     /// What its holder may do at most.
     pub grants: Vec<String>,
+    /// The groups that policy knows it by (GOV-802).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     /// Since when.
     pub created_at: Timestamp,
     /// Until when; for ever if absent.
@@ -51,6 +54,11 @@ pub fn principal_of(name: &str) -> Result<Principal, NameRefused> {
     Ok(principal)
 }
 
+/// What a group may be called: it is written in policies.
+pub fn is_group(text: &str) -> bool {
+    (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+}
+
 impl AgentKey {
     /// A new key and what is kept of it.
     pub fn create(
@@ -62,7 +70,10 @@ impl AgentKey {
         let random = Secret::random_key();
         let key = Secret::new(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(random.expose())));
         let hash = blake3::hash(key.expose().as_bytes()).to_hex().to_string();
-        (key, AgentKey { agent: agent.name().into(), hash, grants, created_at, expires_at })
+        (
+            key,
+            AgentKey { agent: agent.name().into(), hash, grants, groups: Vec::new(), created_at, expires_at },
+        )
     }
 
     fn has_expired(&self, now: Timestamp) -> bool {
@@ -82,6 +93,15 @@ impl AgentKeys {
         let keys = self.by_hash.load();
         let found = keys.values().find(|(holder, key)| holder == principal && !key.has_expired(now));
         found.map(|(_, key)| key.grants.clone()).unwrap_or_default()
+    }
+
+    /// The groups an agent is in: those its key was given, and its team.
+    pub(crate) fn groups_of(&self, principal: &Principal, team: Option<&str>, now: Timestamp) -> Vec<String> {
+        let keys = self.by_hash.load();
+        let found = keys.values().find(|(holder, key)| holder == principal && !key.has_expired(now));
+        let mut groups = found.map(|(_, key)| key.groups.clone()).unwrap_or_default();
+        groups.extend(team.filter(|team| !groups.iter().any(|group| group == team)).map(str::to_owned));
+        groups
     }
 
     /// All of them, by name.

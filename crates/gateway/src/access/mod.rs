@@ -28,6 +28,8 @@ use url::Url;
 use agent_keys::AgentKeys;
 use bearer::Tokens;
 
+use crate::separation::AgentUsers;
+
 /// The one grant that stands for everything the accepted declarations offer (GNT-C11).
 pub const DECLARED: &str = "declared";
 /// How names of agents begin whose proof is an issuer's token.
@@ -91,6 +93,8 @@ pub struct Access {
     anonymous: Principal,
     log: AuditLog,
     clock: Arc<dyn Clock>,
+    /// Under which users agents run.
+    users: AgentUsers,
     /// The second in which a refusal was last recorded.
     recorded: AtomicU64,
 }
@@ -112,6 +116,7 @@ impl Access {
             anonymous,
             log,
             clock,
+            users: AgentUsers::default(),
             recorded: AtomicU64::new(0),
         }
     }
@@ -155,6 +160,16 @@ impl Access {
         }
         let parsed = Capabilities::parse(self.mode, grants.iter().map(String::as_str));
         Grants::Only(parsed.unwrap_or_default())
+    }
+
+    /// Under which users agents run (GOV-105).
+    pub fn users(&self) -> &AgentUsers {
+        &self.users
+    }
+
+    /// What a grant without a scope is worth.
+    pub(crate) fn mode(&self) -> CapMode {
+        self.mode
     }
 
     /// What the operator lets `principal` do at most; nothing for one that is no longer known.

@@ -49,6 +49,19 @@ impl Control {
         reason: &str,
     ) -> Result<Approval, ControlError> {
         let _one_at_a_time = self.state.lock().await;
+        // GOV-905: a quorum is people, not names.
+        let approval = self.approval(id)?;
+        let same = approval
+            .decisions
+            .iter()
+            .map(|decision| decision.by.as_str())
+            .find(|by| *by != operator.name() && !self.are_two(by, operator.name()));
+        if let Some(by) = same {
+            let message = format!(
+                "you count as {by}, who agreed already: one of you enrolled the other; see users_vouch"
+            );
+            return Err(ControlError::new(ErrorCode::Conflict, message));
+        }
         let decided = self.book.grant(id, scope, operator, reason, self.clock.now()).map_err(refused)?;
         self.record(operator, decided).await
     }
@@ -84,6 +97,25 @@ impl Control {
         self.commit(operator, events).await?;
         self.book.end(&[id], State::Revoked);
         approval.state = State::Revoked;
+        Ok(approval)
+    }
+
+    /// Takes a request back that the operator itself made.
+    pub async fn withdraw(&self, operator: &OperatorProof, id: ApprovalId) -> Result<Approval, ControlError> {
+        let _one_at_a_time = self.state.lock().await;
+        let mut approval = self.approval(id)?;
+        // Whose it is not, it is not there for.
+        if !self.asked_by(&approval, operator) {
+            return Err(refused(DecisionRefused::Unknown(id)));
+        }
+        if approval.state != State::Pending {
+            return Err(refused(DecisionRefused::NotPending { id, state: approval.state }));
+        }
+        let data = json!({"approval_id": id, "reason": "withdrawn"});
+        self.commit(operator, vec![Event::new(EventName::ApprovalWithdrawn, &operator.actor()).data(data)])
+            .await?;
+        self.book.end(&[id], State::Withdrawn);
+        approval.state = State::Withdrawn;
         Ok(approval)
     }
 

@@ -3,15 +3,27 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// What a server says within this time of the last look waits for the next.
-const DEBOUNCE: Duration = Duration::from_secs(2);
-/// However much it says, it is looked at this often within [`WINDOW`].
-const MOST: usize = 6;
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// How often servers that say that they changed are looked at (CTX-94).
+#[derive(Debug, Clone, Copy)]
+pub struct Refresh {
+    /// What a server says within this time of the last look waits for the next.
+    pub debounce: Duration,
+    /// However much it says, it is looked at this often in a minute.
+    pub most_per_minute: usize,
+}
+
+impl Default for Refresh {
+    fn default() -> Self {
+        Self { debounce: Duration::from_secs(2), most_per_minute: 6 }
+    }
+}
 
 /// When one server was looked at, and when it will be.
 #[derive(Debug)]
 pub(super) struct Attention {
+    refresh: Refresh,
     looked: VecDeque<Instant>,
     due: Option<Instant>,
     /// Time has passed since this.
@@ -21,8 +33,8 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { looked: VecDeque::new(), due: None, since: now, busy: false }
+    pub(super) fn new(now: Instant, refresh: Refresh) -> Self {
+        Self { refresh, looked: VecDeque::new(), due: None, since: now, busy: false }
     }
 
     /// The server says that it changed. The last time it says so is never forgotten.
@@ -30,8 +42,9 @@ impl Attention {
         while self.looked.front().is_some_and(|at| now.duration_since(*at) >= WINDOW) {
             self.looked.pop_front();
         }
-        let after_last = self.looked.back().map_or(now, |last| *last + DEBOUNCE);
-        let after_most = self.looked.len().checked_sub(MOST).and_then(|at| self.looked.get(at));
+        let after_last = self.looked.back().map_or(now, |last| *last + self.refresh.debounce);
+        let after_most =
+            self.looked.len().checked_sub(self.refresh.most_per_minute).and_then(|at| self.looked.get(at));
         let after_most = after_most.map_or(now, |at| *at + WINDOW);
         self.due.get_or_insert(after_last.max(after_most).max(now));
     }
@@ -62,7 +75,7 @@ mod tests {
     /// When a server is looked at that says every tenth of a second that it changed, for so many seconds.
     fn looks(seconds: u64) -> Vec<u64> {
         let start = Instant::now();
-        let mut attention = Attention::new(start);
+        let mut attention = Attention::new(start, Refresh::default());
         let mut looks = Vec::new();
         for tenth in 0..(seconds + 120) * 10 {
             let now = start + Duration::from_millis(tenth * 100);
@@ -92,7 +105,7 @@ mod tests {
         // GOV-501, GOV-502
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut attention = Attention::new(start);
+        let mut attention = Attention::new(start, Refresh::default());
         let age = Duration::from_secs(5);
         assert!(!attention.begin(at(4), age) && attention.begin(at(5), age));
         attention.called(at(6));

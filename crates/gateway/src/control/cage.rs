@@ -7,7 +7,7 @@ use portcullis_audit::{Event, EventName};
 use portcullis_core::error::one_line;
 use portcullis_core::{ErrorCode, RegistrationEpoch, ServerIdentity, Timestamp};
 use portcullis_governance::operator::OperatorProof;
-use portcullis_governance::record::Transport;
+use portcullis_governance::record::{ProcessModel, Transport};
 use portcullis_governance::registry::ServerEntry;
 use portcullis_sandbox::launch::WAIVABLE;
 use portcullis_upstream::{Endpoint, rehearse};
@@ -18,7 +18,7 @@ use super::registration::need_reason;
 use super::{Control, ControlError};
 
 /// What waivers are called among the kept documents.
-const KIND: &str = "sandbox_waiver";
+pub(super) const KIND: &str = "sandbox_waiver";
 /// The longest time for which anything is waived.
 const LONGEST: Duration = Duration::from_secs(90 * 86_400);
 
@@ -47,6 +47,9 @@ impl Control {
             json!({
                 "name": tool.id().item().name(), "side_effects": tool.side_effects(), "scopes": tool.scopes(),
                 "credentials": tool.credentials(),
+                "process_model": tool.cage().map(|cage| cage.model),
+                "profile_sha256": tool.cage().map(|cage| cage.sha256),
+                "profile": tool.cage().filter(|cage| cage.model != ProcessModel::Shared).map(|cage| &cage.profile),
             })
         };
         let tools: Vec<Value> = entry.declaration.everything().map(tool).collect();
@@ -58,7 +61,7 @@ impl Control {
         });
         match &record.transport {
             Transport::Stdio { process } => {
-                document["process_model"] = json!("shared");
+                document["process_model"] = json!(process.process_model);
                 document["profile"] = json!(process.profile);
                 document["profile_sha256"] = json!(process.profile_sha256);
             }
@@ -94,11 +97,7 @@ impl Control {
         lifetime: Duration,
     ) -> Result<Waiver, ControlError> {
         need_reason(reason)?;
-        if !WAIVABLE.contains(&facility) {
-            let shown = portcullis_core::name::printable(facility);
-            let message = format!("{shown} cannot be waived; what can is: {}", WAIVABLE.join(", "));
-            return Err(ControlError::field("facility", message));
-        }
+        self.is_waivable(facility)?;
         if lifetime.is_zero() || lifetime > LONGEST {
             return Err(ControlError::field("expires", "a waiver lasts for 90 days at most"));
         }
@@ -117,6 +116,22 @@ impl Control {
         self.keep(operator, KIND, &format!("{name}/{facility}"), document, None).await?;
         self.settings.waivers.grant(name, facility, waiver.expires_at);
         Ok(waiver)
+    }
+
+    /// Whether a server may be started without this.
+    pub fn is_waivable(&self, facility: &str) -> Result<(), ControlError> {
+        if WAIVABLE.contains(&facility) {
+            return Ok(());
+        }
+        let shown = portcullis_core::name::printable(facility);
+        let message = format!("{shown} cannot be waived; what can is: {}", WAIVABLE.join(", "));
+        Err(ControlError::field("facility", message))
+    }
+
+    /// What is let pass for a server, if it is.
+    pub fn waiver(&self, name: &ServerIdentity, facility: &str) -> Option<Waiver> {
+        let kept = self.kept_one(KIND, &format!("{name}/{facility}"))?;
+        serde_json::from_value(kept.document).ok()
     }
 
     /// Puts what is on record in force, at a start.

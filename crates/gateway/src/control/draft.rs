@@ -1,6 +1,6 @@
 //! Drafting a declaration: a server is looked at in its cage, and what it lists is written down (GOV-1401).
 //!
-//! It sees the folders that its command names and nothing else: no network, no credentials, no environment but what it
+//! It sees the folders that its command names, the programs its operator names, and nothing else: no network, no credentials, no environment but what it
 //! was given. Nothing is registered.
 
 use std::path::{Path, PathBuf};
@@ -25,6 +25,9 @@ pub struct Drafting {
     pub target: Target,
     /// Folders that its command names.
     pub folders: Vec<PathBuf>,
+    /// Programs that it starts.
+    #[serde(default)]
+    pub programs: Vec<PathBuf>,
     /// Hosts that its configuration names.
     #[serde(default)]
     pub hosts: Vec<Host>,
@@ -53,6 +56,33 @@ pub struct Drafted {
 const NO_VERSION: &str = "0";
 
 impl Control {
+    /// Looks at a registered server again, and drafts the worst case of what it lists now. Nothing is accepted.
+    pub async fn draft_again(
+        &self,
+        _operator: &OperatorProof,
+        name: &portcullis_core::ServerIdentity,
+    ) -> Result<Draft, ControlError> {
+        let seen = self.test(name).await?;
+        if let Some(reason) = seen.reason {
+            return Err(ControlError::new(ErrorCode::UpstreamUnavailable, reason));
+        }
+        let world = self.world();
+        let entry = world.registry().server(name).ok_or_else(|| ControlError::not_found(name))?;
+        let drifted = world.upstream(name).and_then(|upstream| upstream.drifted());
+        let live = drifted.as_deref().unwrap_or_else(|| entry.declaration.live());
+        let version = entry.record.server_version.to_string();
+        let facts = Facts {
+            identity: name,
+            version: &version,
+            folders: &[],
+            programs: &[],
+            hosts: &[],
+            secrets: &[],
+            manner: Manner::WorstCase,
+        };
+        Ok(draft(live, &facts))
+    }
+
     /// Looks at a server that is not registered, and drafts its declaration.
     pub async fn draft(&self, _operator: &OperatorProof, asked: Drafting) -> Result<Drafted, ControlError> {
         let loopback = matches!(&asked.target, Target::Http { .. } | Target::Sse { .. });
@@ -72,11 +102,11 @@ impl Control {
             waive: Vec::new(),
             allow_over_budget: false,
         };
-        let mut checked = check(&registration)?;
+        let mut checked = check(&registration, &self.options.limits)?;
         if let Transport::Stdio { process } = &mut checked.transport {
             let folders: Vec<&Path> = asked.folders.iter().map(PathBuf::as_path).collect();
             checked.pins = without_data(std::mem::take(&mut checked.pins), &folders);
-            let profile = confinement::looked_at(process, &checked.pins, &folders);
+            let profile = confinement::looked_at(process, &checked.pins, &folders, &asked.programs);
             process.confine(profile);
         }
         let live = self.look_at(&checked, serde_json::json!({})).await?;
@@ -97,6 +127,7 @@ impl Control {
             identity: &checked.identity,
             version: &server_version,
             folders: &asked.folders,
+            programs: &asked.programs,
             hosts: &asked.hosts,
             secrets: &asked.secrets,
             manner,

@@ -158,6 +158,7 @@ impl Control {
         let circumstances = Circumstances {
             authenticated: agent.is_some(),
             client: "portcullis policy explain",
+            groups: &self.groups_of(&request.lineage().principal),
             session_calls: 1,
             now: self.clock.now(),
         };

@@ -10,7 +10,7 @@ use portcullis_core::{ApprovalId, ErrorCode, ServerIdentity};
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::approval::{Approval, State as ApprovalState};
 use portcullis_governance::declaration::live::LiveSurface;
-use portcullis_governance::record::{Isolation, RegistrationRecord, ServerState};
+use portcullis_governance::record::{RegistrationRecord, ServerState};
 use portcullis_store::{Presence, SharedChange, SharedError};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -172,7 +172,7 @@ impl Control {
             &record.server_identity,
             &record.server_version,
             record.registration_epoch,
-            record.isolation_class != Isolation::Enforced,
+            record.transport.process().map(|process| (process, &*record.artifact_pins)),
         )
         .map_err(|error| ControlError::new(ErrorCode::Internal, error))?;
         follower.registrations.remove(&name);
@@ -215,7 +215,7 @@ impl Control {
         self.world.swap(state.world());
         drop(state);
         if let Some(upstream) = upstream {
-            upstream.connection().close().await;
+            upstream.close().await;
         }
     }
 }

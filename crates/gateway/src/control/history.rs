@@ -206,7 +206,10 @@ impl CallRow {
             E::ExecutionResult => {
                 self.elapsed_us = data["elapsed_us"].as_u64();
                 self.bytes = data["bytes"].as_u64();
-                if data["outcome"] == "result" { Outcome::Answered } else { Outcome::Failed }
+                match data["outcome"].as_str() {
+                    Some("result" | "passed_on") => Outcome::Answered,
+                    _ => Outcome::Failed,
+                }
             }
             E::ResultCacheHit => Outcome::Answered,
             E::McpToolTimeout => Outcome::TimedOut,

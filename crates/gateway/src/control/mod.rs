@@ -7,8 +7,12 @@ mod ahead;
 mod approvals;
 mod artifacts;
 mod attention;
+mod backups;
+mod bindings;
 mod cage;
+mod captures;
 mod catalogue;
+mod clients;
 mod custody;
 mod denials;
 mod draft;
@@ -18,23 +22,31 @@ mod explain;
 mod following;
 mod gates;
 mod history;
+mod importing;
+mod independence;
 mod kept;
 mod keys;
 mod measures;
 mod opened;
 mod operators;
+mod people;
 mod permits;
 mod policy;
 mod predicted;
 mod reacceptance;
 mod registration;
 mod replay;
+mod reports;
 mod secrets;
 mod sessions;
+mod signing_keys;
 mod start;
+mod submissions;
 mod surface;
 mod tokens;
 mod trust;
+mod tuning;
+mod upkeep;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
@@ -71,18 +83,25 @@ use crate::upstreams::Upstream;
 use crate::world::{World, WorldCell};
 
 pub use ahead::GrantAhead;
+pub use attention::Refresh;
+pub use backups::{Backup, Verified};
+pub use bindings::Withheld;
 pub use cage::Waiver;
+pub use captures::{CaptureKind, Given};
 pub use catalogue::FoundItem;
+pub use clients::Revoked;
 pub use denials::Proposed;
 pub use draft::{Drafted, Drafting};
 pub use drafts::KeptDraft;
 pub use evidence::{Disclosure, Piece};
 pub use explain::{ArgumentError, DryRun, Explanation};
 pub use history::{CallFilter, CallRow, Outcome};
-pub use kept::Kept;
+pub use importing::{FoundServer, ImportSource, Imported};
+pub use kept::{Document, Kept, Versioned};
 pub use opened::Opened;
 pub use operators::{Claimant, Credential, Enrolled, Enrolment};
-pub use permits::Meant;
+pub use people::{AdminOptions, OWNER, Role, User};
+pub use permits::{Invalidated, Meant};
 pub use policy::Activation;
 pub use predicted::Predicted;
 pub use reacceptance::{Reacceptance, Replaced};
@@ -92,20 +111,27 @@ pub use replay::{Replayed, VerdictChange, Verdicts};
 pub use secrets::SecretRow;
 pub use sessions::{Ended, SessionRow};
 pub use start::Gateway;
+pub use submissions::{DeclarationText, Submission};
 pub use surface::{SurfaceParts, SurfacePoint, ToolPart};
 pub use tokens::OperatorToken;
+pub use tuning::{Setting, SettingRow};
+pub use upkeep::{AskedAhead, PermitVerdict, ReplicaRow};
 
 /// How a gateway is set up.
 #[derive(Debug, Clone)]
 pub struct GatewayOptions {
     /// `$PORTCULLIS_HOME`: everything the gateway keeps.
     pub home: PathBuf,
+    /// Policies and keys that are kept elsewhere: no server is given them (GOV-403).
+    pub protected: Vec<PathBuf>,
     /// Where it runs.
     pub mode: Mode,
     /// The policy that the configuration names; it is in force unless an operator applied another since.
     pub policy: Bundle,
     /// How operators prove who they are (GOV-104).
     pub operator_methods: Vec<Method>,
+    /// How often servers that say that they changed are looked at.
+    pub refresh: Refresh,
     /// How long a call waits for an approval.
     pub approval_wait: Duration,
     /// Where operators decide in the browser, without a slash at the end; agents are told.
@@ -144,10 +170,18 @@ pub struct GatewayOptions {
     pub hosts: std::collections::BTreeMap<String, Vec<std::net::IpAddr>>,
     /// Where files lie in the view of confined servers that nobody has a reason to open, if not in the usual places.
     pub baits: Option<Vec<PathBuf>>,
+    /// How much a process of a server may use.
+    pub limits: portcullis_sandbox::Limits,
+    /// How closely servers are watched.
+    pub detect: portcullis_sandbox::Detect,
+    /// How long a process of a server that is not shared is kept without a call.
+    pub idle_stop: Duration,
     /// Certificate authorities of servers besides the machine's own.
     pub authorities: Option<PathBuf>,
     /// How agents prove who they are over HTTP.
     pub access: AccessOptions,
+    /// How the gateway is administered.
+    pub admin: AdminOptions,
     /// Our version, told to clients and servers.
     pub version: String,
 }
@@ -179,6 +213,12 @@ pub struct AuditSettings {
     pub witness_max_age: Option<Duration>,
     /// How little free room is too little to be at ease.
     pub min_free: Option<u64>,
+    /// How long a turn waits for company before it is written (AUD-20),
+    pub group_delay: Option<Duration>,
+    /// and how long a caller waits for its evidence to be durable (AUD-24).
+    pub commit_timeout: Option<Duration>,
+    /// Whether segments that are done are made append-only (AUD-15); unless said, in mode `enterprise`.
+    pub append_only: Option<bool>,
 }
 
 impl GatewayOptions {
@@ -186,9 +226,11 @@ impl GatewayOptions {
     pub fn new(home: impl Into<PathBuf>) -> Self {
         Self {
             home: home.into(),
+            protected: Vec::new(),
             mode: Mode::Local,
             policy: Bundle::default(),
             operator_methods: vec![Method::Uid],
+            refresh: Refresh::default(),
             approval_wait: Duration::from_secs(20),
             console: None,
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
@@ -211,8 +253,12 @@ impl GatewayOptions {
             surface: SurfaceOptions::default(),
             authorities: None,
             baits: None,
+            limits: portcullis_sandbox::Limits::default(),
+            detect: portcullis_sandbox::Detect::Standard,
+            idle_stop: Settings::default().idle_stop,
             hosts: std::collections::BTreeMap::new(),
             access: AccessOptions::default(),
+            admin: AdminOptions::default(),
             version: env!("CARGO_PKG_VERSION").into(),
         }
     }
@@ -235,7 +281,7 @@ pub async fn told_to_stop(stop: &mut tokio::sync::watch::Receiver<bool>) {
 }
 
 /// Why an operation was not carried out. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct ControlError {
     /// What a program reads.
@@ -289,8 +335,8 @@ pub(crate) fn announced(operation: Option<(LogId, u64)>, events: Vec<Event>) -> 
 /// The control plane.
 #[derive(Debug)]
 pub struct Control {
-    log: AuditLog,
-    clock: Arc<dyn Clock>,
+    pub(crate) log: AuditLog,
+    pub(crate) clock: Arc<dyn Clock>,
     book: Arc<Book>,
     sessions: Arc<Roll>,
     permits: Arc<LivePermits>,
@@ -300,12 +346,19 @@ pub struct Control {
     usable: Arc<Usable>,
     readers: Arc<Readers>,
     operators: operators::Operators,
-    kept: kept::KeptDocuments,
+    pub(crate) kept: kept::KeptDocuments,
+    /// What of it calls go by.
+    orders: Arc<crate::orders::OrdersCell>,
+    meter: Arc<crate::quotas::Meter>,
+    captures: captures::Captures,
+    lifecycle: Arc<crate::lifecycle::Lifecycle>,
+    /// How often and how much, as calls read it.
+    limits: Arc<arc_swap::ArcSwap<CallOptions>>,
     refused_tokens: std::sync::Mutex<portcullis_governance::operator::passphrase::Lockout>,
     world: Arc<WorldCell>,
-    options: GatewayOptions,
+    pub(crate) options: GatewayOptions,
     settings: Settings,
-    broker: Arc<portcullis_governance::broker::Broker>,
+    pub(crate) broker: Arc<portcullis_governance::broker::Broker>,
     shaping: Arc<Shaping>,
     alarms: Arc<Alarms>,
     history: history::Shared,

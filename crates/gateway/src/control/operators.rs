@@ -17,6 +17,7 @@ use portcullis_core::{Actor, ErrorCode, Secret, Sha256Digest, Timestamp};
 use portcullis_governance::operator::passphrase::{Lockout, SHORTEST, Verifier};
 use portcullis_governance::operator::ssh::PublicKey;
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
+use portcullis_governance::record::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -36,6 +37,12 @@ pub struct Enrolled {
     /// The key that its ssh-agent signs with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<PublicKey>,
+    /// Who gave it that, if it was not itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolled_by: Option<String>,
+    /// Another operator who says that this is somebody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vouched_by: Option<String>,
 }
 
 /// What an operator is enrolled with.
@@ -93,6 +100,13 @@ impl Operators {
         self.lock().insert(enrolled.name.clone(), (enrolled, verifier));
     }
 
+    /// Something else is said of an operator, who keeps its passphrase.
+    pub(super) fn replace(&self, enrolled: Enrolled) {
+        if let Some((known, _)) = self.lock().get_mut(&enrolled.name) {
+            *known = enrolled;
+        }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Enrolled, Option<Verifier>)>> {
         self.enrolled.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,8 +129,15 @@ impl Control {
         claimant: Claimant,
         enrolling: bool,
     ) -> Result<OperatorProof, ControlError> {
+        let proof = self.proved(claimant, enrolling).await?;
+        self.is_enabled(proof.name())?;
+        Ok(proof)
+    }
+
+    async fn proved(&self, claimant: Claimant, enrolling: bool) -> Result<OperatorProof, ControlError> {
         let methods = &self.options.operator_methods;
-        let proof = |name: String, method| OperatorProof::authenticated(name, method, Separation::SameUid);
+        let separation = self.separation();
+        let proof = |name: String, method| OperatorProof::authenticated(name, method, separation);
         match claimant.credential {
             Some((name, Credential::Passphrase(passphrase))) => {
                 self.is_open(&name, Method::Passphrase)?;
@@ -134,6 +155,15 @@ impl Control {
                     return Err(self.failed(&name, Method::SshAgent, message));
                 }
                 Ok(proof(name, Method::SshAgent))
+            }
+            // GOV-104, GOV-105: where agents run as this user, being it proves nothing; one person's machine is exempt.
+            None if methods.contains(&Method::Uid)
+                && self.options.mode != Mode::Local
+                && self.access.users().shares_ours() =>
+            {
+                let message = "agents have connected as this user, so being it proves nothing; enrol an operator with a \
+                               passphrase or a key before agents connect, and name that in operator.auth";
+                Err(self.not_recognised(&claimant.user, Method::Uid, message))
             }
             None if methods.contains(&Method::Uid) => Ok(proof(claimant.user, claimant.channel)),
             None if enrolling && self.operators.lock().is_empty() => {
@@ -155,6 +185,16 @@ impl Control {
                 Err(self.not_recognised(&claimant.user, method, &message))
             }
         }
+    }
+
+    /// Whether agents run as other users than operators, as far as that was seen (GOV-105).
+    pub fn separation(&self) -> Separation {
+        self.access.users().separation()
+    }
+
+    /// Whether an agent was seen to run as operators do.
+    pub fn agents_share_our_user(&self) -> bool {
+        self.access.users().shares_ours()
     }
 
     async fn recognise(&self, name: &str, passphrase: Secret<String>) -> Result<(), ControlError> {
@@ -194,17 +234,15 @@ impl Control {
         ControlError::new(ErrorCode::OperatorAuth, message)
     }
 
-    /// Enrols an operator, or gives one another passphrase or key.
+    /// Enrols an operator, or gives one another passphrase or key. `agreed`: the other operator who wanted it, where two did.
     pub async fn enrol(
         &self,
         operator: &OperatorProof,
         name: &str,
         with: Enrolment,
+        agreed: Option<&str>,
     ) -> Result<Enrolled, ControlError> {
-        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-');
-        if name.is_empty() || name.len() > 63 || !name.bytes().all(plain) {
-            return Err(ControlError::field("name", "up to 63 lowercase letters, digits, `.`, `_` and `-`"));
-        }
+        is_name(name)?;
         let (method, verifier, key) = match with {
             Enrolment::Passphrase(passphrase) => {
                 (Method::Passphrase, Some(verifier_of(passphrase).await?), None)
@@ -217,7 +255,15 @@ impl Control {
         // What it had besides, it keeps.
         let text = verifier.as_ref().map(|verifier| serde_json::to_vec(verifier).expect("plain JSON"));
         let digest = text.as_deref().map(Sha256Digest::of);
+        // Who changes what is its own stays who it was; to whom another gave a passphrase, that other may be.
+        let own = known.as_ref().filter(|known| known.name == operator.name());
+        let (enrolled_by, vouched_by) = match own {
+            Some(known) => (known.enrolled_by.clone(), known.vouched_by.clone()),
+            None => (Some(operator.name().to_owned()), agreed.map(str::to_owned)),
+        };
         let enrolled = Enrolled {
+            enrolled_by,
+            vouched_by,
             name: name.to_owned(),
             enrolled_at: self.clock.now(),
             verifier_sha256: digest.or_else(|| known.as_ref()?.verifier_sha256),
@@ -231,7 +277,7 @@ impl Control {
         let data = json!({"by": operator.name(), "method": method, "operator": enrolled});
         self.commit(operator, vec![Event::new(EventName::OperatorEnrolled, &operator.actor()).data(data)])
             .await?;
-        let verifier = verifier.or(kept.flatten());
+        let verifier = verifier.or_else(|| kept.flatten());
         self.operators.lock().insert(name.to_owned(), (enrolled.clone(), verifier));
         if let Some(known) = known.filter(|known| known.verifier_sha256 != enrolled.verifier_sha256) {
             forget(&self.options.home, &known);
@@ -252,6 +298,11 @@ impl Control {
             let message = format!("no operator {} is enrolled", portcullis_core::name::printable(name));
             return Err(ControlError::new(ErrorCode::NotFound, message));
         };
+        // ADM-71: somebody must be left who sees everything.
+        if self.owners(operator.name()).iter().all(|owner| owner == name) {
+            let message = "nobody would be left who sees everything";
+            return Err(ControlError::new(ErrorCode::Conflict, message));
+        }
         let data = json!({"operator": name, "reason": one_line(reason)});
         self.commit(operator, vec![Event::new(EventName::OperatorRemoved, &operator.actor()).data(data)])
             .await?;
@@ -259,6 +310,15 @@ impl Control {
         forget(&self.options.home, &enrolled);
         drop(one_at_a_time);
         self.revoke_tokens_of(operator, name).await
+    }
+}
+
+/// Whether an operator can be called so.
+pub(super) fn is_name(name: &str) -> Result<(), ControlError> {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-');
+    match !name.is_empty() && name.len() <= 63 && name.bytes().all(plain) {
+        true => Ok(()),
+        false => Err(ControlError::field("name", "up to 63 lowercase letters, digits, `.`, `_` and `-`")),
     }
 }
 

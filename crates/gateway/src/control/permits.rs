@@ -2,7 +2,7 @@
 
 use portcullis_audit::{Event, EventName};
 use portcullis_core::error::one_line;
-use portcullis_core::{ErrorCode, PermitId};
+use portcullis_core::{Actor, ErrorCode, PermitId, ServerIdentity};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::permit::LivePermit;
 use serde_json::json;
@@ -31,7 +31,29 @@ impl Meant {
     }
 }
 
+/// What died with a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Invalidated {
+    /// Approvals.
+    pub approvals: usize,
+    /// Permits that were issued and not under way.
+    pub permits: usize,
+}
+
 impl Control {
+    /// Ends the permits of a server that are issued and not under way, whatever happens next; with the events that say
+    /// so (GOV-204, GOV-1004).
+    pub(super) fn end_permits(&self, server: Option<&ServerIdentity>, reason: &str) -> Vec<Event> {
+        let is_meant = |permit: &LivePermit| server.is_none_or(|server| permit.tool_id.server() == server);
+        let event = |permit: LivePermit| {
+            Event::new(EventName::PermitInvalidated, &Actor::system())
+                .session(permit.session)
+                .tool(&permit.tool_id)
+                .data(json!({"permit_id": permit.permit_id, "reason": reason}))
+        };
+        self.permits.invalidate(is_meant).into_iter().map(event).collect()
+    }
+
     /// The permits that are issued and not settled.
     pub fn live_permits(&self) -> Vec<LivePermit> {
         self.permits.list()

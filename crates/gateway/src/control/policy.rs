@@ -114,7 +114,9 @@ impl Control {
             return Err(ControlError::new(ErrorCode::Conflict, message));
         }
         let by = (&operator.actor(), operator.operation());
-        let (sessions, passages) = self.all_pass();
+        let (sessions, mut passages) = self.all_pass();
+        // GOV-801: what was permitted under the policy before is not any more.
+        passages.extend(self.end_permits(None, "policy"));
         let activation = activate(&self.log, by, &policy, reason, &self.options, passages).await?;
         for session in sessions {
             session.pass_checkpoint();

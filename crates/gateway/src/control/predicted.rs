@@ -1,8 +1,8 @@
 //! What accepting a server would do to what clients read (SURF-55), and what in its definitions stands against it (SURF §4).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use portcullis_core::error::one_line;
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::record::RegistrationRecord;
 use portcullis_governance::registry::{Registry, ServerEntry, ServerLive, ToolEntry, Trust};
@@ -38,32 +38,32 @@ pub struct Predicted {
 pub(super) struct Waived<'a> {
     pub(super) rules: &'a [String],
     pub(super) over_budget: bool,
-    /// Whether the server is taken in and not taken again: then only what publishing cannot put right stands against it.
-    pub(super) is_first: bool,
 }
 
-/// Lints that stand against a server from the beginning: it asks for credentials, has a name nobody can use, or hides
-/// characters. What it claims against its own declaration is corrected wherever it is published.
-const FROM_THE_BEGINNING: [&str; 3] = ["L006", "L009", "L010"];
+/// A waiver of lints that had something to waive: what was found and let pass.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LetPass {
+    rules: BTreeSet<&'static str>,
+    over_budget: bool,
+}
 
-impl Waived<'_> {
+impl LetPass {
     /// As it is on record; nothing if nothing was waived.
     pub(super) fn on_record(&self) -> Option<Value> {
-        let lints: Vec<String> = self.rules.iter().map(|rule| one_line(rule)).collect();
-        (!lints.is_empty() || self.over_budget)
-            .then(|| json!({"lints": lints, "over_budget": self.over_budget}))
+        let waived = !self.rules.is_empty() || self.over_budget;
+        waived.then(|| json!({"lints": self.rules, "over_budget": self.over_budget}))
     }
 }
 
 impl State {
     /// Refuses a new or changed server whose definitions, or what it says of itself, no agent should be shown unless an
-    /// operator says so. What was accepted before is not asked about again.
+    /// operator says so (SURF §4). What was accepted before is not asked about again.
     pub(super) fn check_lints(
         &self,
         options: &SurfaceOptions,
         (record, accepted): (&RegistrationRecord, &Arc<AcceptedDeclaration>),
         waived: &Waived<'_>,
-    ) -> Result<(), ControlError> {
+    ) -> Result<LetPass, ControlError> {
         let (now, next) = self.before_and_after(record, accepted);
         let as_accepted =
             SurfaceOptions { routability: Routability::Lint, mode: Budgeting::Report, ..options.clone() };
@@ -72,17 +72,17 @@ impl State {
             found
                 .filter(|one| one.server == record.server_identity.as_str())
                 .filter(|one| one.severity == Severity::Error)
-                .filter(|one| !waived.is_first || FROM_THE_BEGINNING.contains(&one.rule))
                 .collect()
         };
         let found = errors(next);
-        let is_waived = |error: &Finding| waived.rules.iter().any(|rule| rule == error.rule);
-        if found.iter().all(is_waived) {
-            return Ok(());
+        if found.is_empty() {
+            return Ok(LetPass { over_budget: waived.over_budget, ..LetPass::default() });
         }
         let known = errors(now);
+        let is_waived = |error: &Finding| waived.rules.iter().any(|rule| rule == error.rule);
         let Some(error) = found.iter().find(|error| !known.contains(error) && !is_waived(error)) else {
-            return Ok(());
+            let rules = found.iter().filter(|error| is_waived(error)).map(|error| error.rule).collect();
+            return Ok(LetPass { rules, over_budget: waived.over_budget });
         };
         let about = if error.tool.is_empty() { &error.server } else { &error.tool };
         let message = format!(
@@ -159,7 +159,7 @@ impl State {
             mode: Mode::Passthrough,
             profile: options.profile(""),
             options,
-            prune: std::collections::BTreeSet::new(),
+            prune: BTreeSet::new(),
             servers,
             records,
             stand_ins: stand_ins(),

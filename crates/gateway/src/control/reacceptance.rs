@@ -19,9 +19,9 @@ use portcullis_governance::confinement;
 use portcullis_governance::declaration::diff::{self, FieldChange};
 use portcullis_governance::declaration::live::{LiveSurface, closed};
 use portcullis_governance::declaration::rules::Expectations;
-use portcullis_governance::declaration::{Declaration, Source};
+use portcullis_governance::declaration::{Declaration, Source, compatible};
 use portcullis_governance::operator::OperatorProof;
-use portcullis_governance::record::{Isolation, RegistrationRecord, ServerState, Transport};
+use portcullis_governance::record::{RegistrationRecord, ServerState, Transport};
 use portcullis_governance::registry::ServerEntry;
 use portcullis_upstream::{Endpoint, Settings, probe_once};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 
 use super::ahead::GrantAhead;
 use super::predicted::{Predicted, Waived};
-use super::registration::{acceptance_event, go_on, need_reason, rejected};
+use super::registration::{acceptance_events, check_credentials, go_on, need_reason, rejected};
 use super::{Control, ControlError};
 use crate::upstreams::surface;
 
@@ -66,6 +66,8 @@ pub struct Replaced {
     pub declaration_version: String,
     /// How many approvals ended.
     pub approvals_invalidated: usize,
+    /// How many permits died before they were used.
+    pub permits_invalidated: usize,
     /// How many were given anew.
     pub approvals_carried: usize,
     /// How many were given ahead.
@@ -93,6 +95,13 @@ impl Control {
             change.after = change.after.take().map(clean);
         }
         changes
+    }
+
+    /// The declaration of a server brought up to date with what it lists now. Nothing is accepted by looking.
+    pub async fn declaration_of_now(&self, name: &ServerIdentity) -> Result<String, ControlError> {
+        let entry = self.entry(name).await?;
+        let live = self.look_again(&entry).await?;
+        brought_up_to_date(&entry, &live)
     }
 
     /// Accepts what a server offers now.
@@ -128,30 +137,32 @@ impl Control {
             return Err(ControlError::new(ErrorCode::Conflict, message));
         }
         let counter = state.counters.get(name).copied().unwrap_or(0) + 1;
+        check_credentials(state.policy.settings(), &declaration)?;
+        compatible::check(&declaration, &file, state.policy.settings(), &record.policy_tags)
+            .map_err(rejected)?;
+        let mut next: RegistrationRecord = (**record).clone();
+        (next.state, next.halt) = (ServerState::Active, None);
+        if let Transport::Stdio { process } = &mut next.transport {
+            let profile = confinement::derive(&declaration, process, &next.artifact_pins)
+                .map_err(|error| ControlError::field("confine", error.to_string()))?;
+            process.confine(profile);
+        }
         let expect = Expectations {
             identity: name,
             version: &record.server_version,
             surface: record.surface,
             pins: &record.artifact_pins,
             home: &self.options.home,
-            is_remote: !matches!(record.transport, Transport::Stdio { .. }),
+            protected: &self.options.protected,
+            process: next.transport.process(),
         };
         let acceptance = Acceptance { expect, epoch: entry.epoch(), counter };
         let accepted =
             AcceptedDeclaration::accept(&declaration, &file, live, &acceptance).map_err(rejected)?;
-        let mut next: RegistrationRecord = (**record).clone();
         next.declaration_version = accepted.version();
-        (next.state, next.halt) = (ServerState::Active, None);
-        if let (Isolation::Enforced, Transport::Stdio { process }) =
-            (next.isolation_class, &mut next.transport)
-        {
-            let profile = confinement::derive(&declaration, process, &next.artifact_pins)
-                .map_err(|error| ControlError::field("confine", error.to_string()))?;
-            process.confine(profile);
-        }
         let accepted = Arc::new(accepted);
-        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget, is_first: false };
-        state.check_lints(&self.options.surface, (&next, &accepted), &waived)?;
+        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget };
+        let let_pass = state.check_lints(&self.options.surface, (&next, &accepted), &waived)?;
         let surface = state.predict(&self.options.surface, (&next, &accepted), &waived)?;
         let carried = match asked.carry_approvals {
             true => self.carried(operator, &entry, &accepted, &asked.reason),
@@ -163,14 +174,17 @@ impl Control {
         let granted = ahead.given.len();
         let ended = self.book.of_server(name, entry.epoch());
         let mut changed = changed_event(operator, &next, "accept", &asked.reason);
-        if let Some(waived) = waived.on_record() {
+        if let Some(waived) = let_pass.on_record() {
             let record = json!({"how": "accept", "reason": one_line(&asked.reason), "record": next, "server": name, "waived": waived});
             changed = changed.data(record);
         }
         let mut events = vec![changed];
         events.push(superseded_event(operator, record));
-        events.push(acceptance_event(operator, &next, &accepted));
+        events.extend(acceptance_events(operator, &next, &accepted));
         events.extend(self.invalidations(&ended, "declaration_change"));
+        let permits = self.end_permits(Some(name), "declaration_change");
+        let permits_invalidated = permits.len();
+        events.extend(permits);
         events.extend(carried.iter().flat_map(|(approval, view)| carry_events(operator, approval, view)));
         events.extend(ahead.given.iter().flat_map(|(approval, view)| carry_events(operator, approval, view)));
         let (stopped, resolutions) = self.stopped_because_of(operator, name, "accept");
@@ -190,6 +204,7 @@ impl Control {
             state: next.state,
             declaration_version: next.declaration_version.to_string(),
             approvals_invalidated: ended.len(),
+            permits_invalidated,
             approvals_carried: carried.len(),
             approvals_granted: granted,
             surface,
@@ -212,7 +227,7 @@ impl Control {
         state.add(record, declaration, &self.log, &self.settings);
         self.world.swap(state.world());
         if let Some(upstream) = old {
-            tokio::spawn(async move { upstream.connection().close().await });
+            tokio::spawn(async move { upstream.close().await });
         }
     }
 

@@ -11,27 +11,29 @@ use portcullis_core::{
     Actor, ApprovalId, ErrorCode, LogId, RegistrationEpoch, ServerIdentity, ServerVersion, Sha256Digest,
     failpoint,
 };
-use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration};
+use portcullis_governance::accepted::{Acceptance, AcceptedDeclaration, AcceptedTool};
 use portcullis_governance::approval::State as ApprovalState;
 use portcullis_governance::boundary::Prober;
 use portcullis_governance::confinement;
 use portcullis_governance::declaration::diff::{self, FieldChange};
 use portcullis_governance::declaration::live::{Difference, LiveSurface};
 use portcullis_governance::declaration::rules::Expectations;
-use portcullis_governance::declaration::{Declaration, Rejection, Source};
+use portcullis_governance::declaration::{Declaration, Rejection, Source, Via, compatible};
 use portcullis_governance::endpoint::{HttpEndpoint, pin_artifact, pin_command, without_data};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::Settings as PolicySettings;
 use portcullis_governance::record::{
-    Isolation, Mode, Process, RegistrationRecord, ServerState, Surface, Transport,
+    Isolation, Mode, Process, ProcessModel, RegistrationRecord, ServerState, Surface, Transport,
 };
 use portcullis_governance::registry::Names;
 use portcullis_governance::session::Session;
+use portcullis_sandbox::Limits;
 use portcullis_upstream::{Endpoint, Settings, probe_once};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ahead::GrantAhead;
+use super::permits::Invalidated;
 use super::predicted::Waived;
 use super::reacceptance::{carry_events, changed_event, superseded_event};
 use super::watch::with_surface;
@@ -54,6 +56,9 @@ pub enum Target {
         /// Files and folders that are part of it, besides the command and what its arguments name.
         #[serde(default)]
         artifacts: Vec<String>,
+        /// How its tools are spread over processes, if the operator says so (SBX-12).
+        #[serde(default)]
+        process_model: Option<ProcessModel>,
     },
     /// A URL.
     Http {
@@ -141,12 +146,12 @@ impl Control {
     }
 
     /// Registers another version of a server, up or down, in place of the one there is (GOV-1301): a new life, in
-    /// which nothing of the old one counts. Returns also how many approvals ended.
+    /// which nothing of the old one counts. Returns also what died with the old one.
     pub async fn update(
         &self,
         operator: &OperatorProof,
         asked: Registration,
-    ) -> Result<(RegistrationRecord, usize), ControlError> {
+    ) -> Result<(RegistrationRecord, Invalidated), ControlError> {
         self.register_or_replace(operator, asked, true).await
     }
 
@@ -155,7 +160,7 @@ impl Control {
         operator: &OperatorProof,
         asked: Registration,
         replacing: bool,
-    ) -> Result<(RegistrationRecord, usize), ControlError> {
+    ) -> Result<(RegistrationRecord, Invalidated), ControlError> {
         let name = asked.name.clone();
         match self.try_register(operator, asked, replacing).await {
             Ok(done) => Ok(done),
@@ -177,8 +182,8 @@ impl Control {
         operator: &OperatorProof,
         asked: Registration,
         replacing: bool,
-    ) -> Result<(RegistrationRecord, usize), ControlError> {
-        let mut checked = check(&asked)?;
+    ) -> Result<(RegistrationRecord, Invalidated), ControlError> {
+        let mut checked = check(&asked, &self.options.limits)?;
         {
             let state = self.state.lock().await;
             state.room_for(&checked.identity, replacing)?;
@@ -187,6 +192,18 @@ impl Control {
         let declaration =
             Declaration::parse(&Source { name: &asked.declaration_file, text: &asked.declaration })
                 .map_err(|r| rejected(vec![r]))?;
+        {
+            let state = self.state.lock().await;
+            let settings = state.policy.settings();
+            check_credentials(settings, &declaration)?;
+            check_isolation(
+                settings,
+                &asked.modes,
+                (checked.isolation, checked.isolation_reason.as_deref()),
+            )?;
+            compatible::check(&declaration, &asked.declaration_file, settings, &asked.modes)
+                .map_err(rejected)?;
+        }
         confine(&mut checked, &declaration)?;
         let expect = Expectations {
             identity: &checked.identity,
@@ -194,7 +211,8 @@ impl Control {
             surface: asked.surface,
             pins: &checked.pins,
             home: &self.options.home,
-            is_remote: !matches!(checked.transport, Transport::Stdio { .. }),
+            protected: &self.options.protected,
+            process: checked.transport.process(),
         };
         // The rules that need only the file, before anything is started for its sake.
         portcullis_governance::declaration::rules::check(&declaration, &asked.declaration_file, &expect)
@@ -207,6 +225,9 @@ impl Control {
         let policy = state.policy.clone();
         let settings = policy.settings();
         check_surface(settings, &asked)?;
+        check_credentials(settings, &declaration)?;
+        check_isolation(settings, &asked.modes, (checked.isolation, checked.isolation_reason.as_deref()))?;
+        compatible::check(&declaration, &asked.declaration_file, settings, &asked.modes).map_err(rejected)?;
         let now = self.clock.now();
         let epoch = RegistrationEpoch::new(now);
         let counter = state.counters.get(&checked.identity).copied().unwrap_or(0) + 1;
@@ -222,6 +243,7 @@ impl Control {
             boundary_kind: if checked.transport.is_builtin() { "builtin" } else { "mcp" }.into(),
             record_version: 1,
             registration_epoch: epoch,
+            first_epoch: state.entries.get(&checked.identity).map(|entry| entry.record.since()),
             transport: checked.transport,
             server_version: checked.version,
             surface: asked.surface,
@@ -239,9 +261,9 @@ impl Control {
             registered_at: now,
         };
         let accepted = Arc::new(accepted);
-        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget, is_first: true };
+        let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget };
         let options = &self.options.surface;
-        state.check_lints(options, (&record, &accepted), &waived)?;
+        let let_pass = state.check_lints(options, (&record, &accepted), &waived)?;
         if options.mode == Budgeting::Enforce {
             state.predict(options, (&record, &accepted), &waived)?;
         }
@@ -256,7 +278,7 @@ impl Control {
         let given = ahead.given.iter().flat_map(|(approval, view)| carry_events(operator, approval, view));
         let before = state.entries.get(&checked.identity).cloned();
         let Some(before) = before else {
-            let mut events = registration_events(operator, &record, &accepted, waived.on_record());
+            let mut events = registration_events(operator, &record, &accepted, let_pass.on_record());
             events.extend(given);
             self.commit(operator, events).await?;
             failpoint::pass("registry.before_commit");
@@ -264,18 +286,21 @@ impl Control {
             state.add(record.clone(), accepted, &self.log, &self.settings);
             self.world.swap(state.world());
             self.enter_ahead(ahead);
-            return Ok((record, 0));
+            return Ok((record, Invalidated::default()));
         };
         let ended = self.book.of_server(&checked.identity, before.epoch());
         let mut changed = changed_event(operator, &record, "update", &asked.justification);
-        if let Some(waived) = waived.on_record() {
+        if let Some(waived) = let_pass.on_record() {
             let data = json!({"how": "update", "reason": one_line(&asked.justification), "record": record, "server": record.server_identity, "waived": waived});
             changed = changed.data(data);
         }
         let mut events = vec![changed];
         events.push(superseded_event(operator, &before.record));
-        events.push(acceptance_event(operator, &record, &accepted));
+        events.extend(acceptance_events(operator, &record, &accepted));
         events.extend(self.invalidations(&ended, "version_change"));
+        let permits = self.end_permits(Some(&checked.identity), "version_change");
+        let invalidated = Invalidated { approvals: ended.len(), permits: permits.len() };
+        events.extend(permits);
         let (stopped, resolutions) = self.stopped_because_of(operator, &checked.identity, "update");
         events.extend(resolutions);
         events.extend(given);
@@ -285,7 +310,7 @@ impl Control {
         state.counters.insert(checked.identity, counter);
         self.replace(&mut state, &before, record.clone(), accepted, &ended).await;
         self.enter_ahead(ahead);
-        Ok((record, ended.len()))
+        Ok((record, invalidated))
     }
 
     pub(super) async fn look_at(
@@ -344,14 +369,14 @@ impl Control {
         })
     }
 
-    /// Removes a server: one durable step, after which its permits and approvals are dead (GOV-204). Returns how
-    /// many approvals ended.
+    /// Removes a server: one durable step, after which its permits and approvals are dead; then what is under way is
+    /// cut (GOV-204).
     pub async fn remove(
         &self,
         operator: &OperatorProof,
         name: &ServerIdentity,
         reason: &str,
-    ) -> Result<usize, ControlError> {
+    ) -> Result<Invalidated, ControlError> {
         need_reason(reason)?;
         let mut state = self.state.lock().await;
         let entry = state.entries.get(name).cloned().ok_or_else(|| ControlError::not_found(name))?;
@@ -359,8 +384,14 @@ impl Control {
         let removed = Event::new(EventName::ServerRemoved, &operator.actor())
             .epoch(entry.epoch())
             .data(json!({"reason": one_line(reason), "server": name}));
-        let mut events = vec![removed];
+        let data = json!({"server": name, "version": entry.declaration.version()});
+        let withdrawn =
+            Event::new(EventName::DeclarationWithdrawn, &operator.actor()).epoch(entry.epoch()).data(data);
+        let mut events = vec![removed, withdrawn];
         events.extend(self.invalidations(&ended, "removed"));
+        let permits = self.end_permits(Some(name), "removed");
+        let invalidated = Invalidated { approvals: ended.len(), permits: permits.len() };
+        events.extend(permits);
         let (stopped, resolutions) = self.stopped_because_of(operator, name, "remove");
         events.extend(resolutions);
         self.commit(operator, events).await?;
@@ -371,10 +402,11 @@ impl Control {
         let upstream = state.upstreams.remove(name);
         self.world.swap(state.world());
         drop(state);
+        self.permits.cut(|permit| permit.tool_id.server() == name && permit.in_flight);
         if let Some(upstream) = upstream {
-            upstream.connection().close().await;
+            upstream.close().await;
         }
-        Ok(ended.len())
+        Ok(invalidated)
     }
 
     /// Halts a server, by an operator or because of a fault, which `tools` are to blame for if that is known. Its
@@ -386,7 +418,7 @@ impl Control {
         fault: Option<Fault>,
         tools: &[String],
         reason: &str,
-    ) -> Result<usize, ControlError> {
+    ) -> Result<Invalidated, ControlError> {
         self.halt_announced(actor, None, name, fault, tools, reason).await
     }
 
@@ -396,7 +428,7 @@ impl Control {
         operator: &OperatorProof,
         name: &ServerIdentity,
         reason: &str,
-    ) -> Result<usize, ControlError> {
+    ) -> Result<Invalidated, ControlError> {
         self.halt_announced(&operator.actor(), operator.operation(), name, None, &[], reason).await
     }
 
@@ -408,14 +440,14 @@ impl Control {
         fault: Option<Fault>,
         tools: &[String],
         reason: &str,
-    ) -> Result<usize, ControlError> {
+    ) -> Result<Invalidated, ControlError> {
         need_reason(reason)?;
         let mut state = self.state.lock().await;
         let entry = state.entries.get(name).cloned().ok_or_else(|| ControlError::not_found(name))?;
         // At once, before waiting for the disk: halting late is the one thing that must not happen.
         entry.live.halt();
         if entry.record.state == ServerState::Halted {
-            return Ok(0);
+            return Ok(Invalidated::default());
         }
         let reason = one_line(reason);
         let mut ended = self.book.of_server(name, entry.epoch());
@@ -431,6 +463,9 @@ impl Control {
         let drifted = state.upstreams.get(name).and_then(|upstream| upstream.drifted());
         events.push(with_surface(halted, drifted.as_deref()));
         events.extend(self.invalidations(&ended, "halt"));
+        let permits = self.end_permits(Some(name), if fault.is_some() { "trust_violation" } else { "halt" });
+        let invalidated = Invalidated { approvals: ended.len(), permits: permits.len() };
+        events.extend(permits);
         if let Some(fault) = fault {
             let contaminated = tools.is_empty() || state.policy.settings().contaminates(fault);
             let why = format!("which was halted: {reason}");
@@ -444,7 +479,7 @@ impl Control {
             entry.record = Arc::new(record);
         }
         self.world.swap(state.world());
-        Ok(ended.len())
+        Ok(invalidated)
     }
 
     /// Lets a halted server run again; what it had approved before stays ended.
@@ -494,7 +529,7 @@ impl Control {
 }
 
 /// Every field by its rule (GOV-202); all that are missing are named together.
-pub(super) fn check(asked: &Registration) -> Result<Checked, ControlError> {
+pub(super) fn check(asked: &Registration, limits: &Limits) -> Result<Checked, ControlError> {
     let identity: ServerIdentity = asked
         .name
         .parse()
@@ -521,7 +556,7 @@ pub(super) fn check(asked: &Registration) -> Result<Checked, ControlError> {
         }
     };
     let (transport, pins, isolation, isolation_reason) = match &asked.target {
-        Target::Stdio { command, args, env, artifacts } => {
+        Target::Stdio { command, args, env, artifacts, process_model } => {
             let (resolved, mut pins) = pin_command(command, args).map_err(invalid("command"))?;
             for artifact in artifacts {
                 pins.push(pin_artifact(artifact).map_err(invalid("artifact"))?);
@@ -531,6 +566,9 @@ pub(super) fn check(asked: &Registration) -> Result<Checked, ControlError> {
                 args: args.clone(),
                 cwd: "/".into(),
                 env: env.clone(),
+                limits: limits.clone(),
+                process_model: process_model.unwrap_or_default(),
+                lasting_with_credentials: *process_model == Some(ProcessModel::PerProfile),
                 // Made of the declaration, once that has been read.
                 profile: confinement::undeclared(&resolved, args),
                 profile_sha256: Sha256Digest::ZERO,
@@ -610,6 +648,49 @@ fn check_surface(settings: &PolicySettings, asked: &Registration) -> Result<(), 
     }
 }
 
+/// SBX-52: credentials in the environment of a process only where policy allows them.
+/// GOV-403 rule 9: confined as policy wants it in every mode; and a server that runs unmanaged on this machine only where
+/// somebody took that upon themselves, or policy did.
+fn check_isolation(
+    settings: &PolicySettings,
+    modes: &[Mode],
+    (class, reason): (Isolation, Option<&str>),
+) -> Result<(), ControlError> {
+    if class == Isolation::UnmanagedLocal && reason.is_none() && !settings.allows_unmanaged_local() {
+        let message = "the server runs unmanaged on this machine: register it as stdio, or say with --waive-isolation why \
+                       nothing needs to confine it";
+        return Err(ControlError::field("waive-isolation", message));
+    }
+    match modes.iter().find(|mode| !settings.allows_isolation(**mode, class)) {
+        Some(mode) => {
+            let (mode, class) = (mode.as_str(), class.as_str());
+            let message = format!(
+                "policy allows no server of isolation class {class} in mode {mode}; `[acceptance.{mode}] isolation` in \
+                 its settings.toml would"
+            );
+            Err(ControlError::field("deployment-mode", message))
+        }
+        None => Ok(()),
+    }
+}
+
+pub(super) fn check_credentials(
+    settings: &PolicySettings,
+    declaration: &Declaration,
+) -> Result<(), ControlError> {
+    let in_environment = declaration.body.scopes.iter().find(|(_, scope)| scope.via == Some(Via::Env));
+    match in_environment {
+        Some((name, _)) if !settings.allows_env_credentials() => {
+            let message = format!(
+                "scope {name}: policy allows no credentials in the environment of a process; use proxy or fd, or set \
+                 `allow_env_credentials = true` in [isolation] of its settings.toml"
+            );
+            Err(ControlError::field("capability-declaration", message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Derives the cage of a server that we start.
 fn confine(checked: &mut Checked, declaration: &Declaration) -> Result<(), ControlError> {
     if let Transport::Stdio { process } = &mut checked.transport {
@@ -656,28 +737,67 @@ fn registration_events(
         data["waived"] = waived;
     }
     let registered = Event::new(EventName::ServerRegistered, &actor).epoch(epoch).data(data);
-    vec![submitted, registered, acceptance_event(operator, record, accepted)]
+    let mut events = vec![submitted, registered];
+    events.extend(acceptance_events(operator, record, accepted));
+    events
 }
 
-pub(super) fn acceptance_event(
+/// The submission and the acceptance (GOV-405), and behind them what did not fit: a record that is too long would hide in evidence what each tool was
+/// accepted with (AUD-10).
+pub(super) fn acceptance_events(
     operator: &OperatorProof,
     record: &RegistrationRecord,
     accepted: &AcceptedDeclaration,
-) -> Event {
+) -> Vec<Event> {
     let (server, epoch, version) = (&record.server_identity, record.registration_epoch, accepted.version());
     let probe = serde_json::to_vec(accepted.live()).expect("a surface is plain JSON");
-    // AUD-51: what each tool may do, for who checks the log without the keys of the evidence.
-    let tools: serde_json::Map<String, Value> = (accepted.tools().iter())
-        .map(|tool| {
-            let accepted = json!({"scopes": tool.scopes(), "side_effects": tool.side_effects()});
-            (tool.id().item().name().to_owned(), accepted)
-        })
-        .collect();
-    Event::new(EventName::DeclarationAccepted, &operator.actor())
+    let mut parts = described(accepted).into_iter();
+    let (first, count) = (parts.next().unwrap_or_default(), accepted_items(accepted).count());
+    let data = json!({"epoch": epoch, "items": count, "server": server, "tools": first, "version": version});
+    let actor = operator.actor();
+    let event = Event::new(EventName::DeclarationAccepted, &actor)
         .epoch(epoch)
-        .data(json!({"epoch": epoch, "server": server, "tools": tools, "version": version}))
+        .data(data)
         .evidence(Role::Declaration, RetentionClass::Hold, Bytes::copy_from_slice(accepted.document()))
-        .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe))
+        .evidence(Role::Probe, RetentionClass::Hold, Bytes::from(probe));
+    let submitted = Event::new(EventName::DeclarationSubmitted, &actor)
+        .epoch(epoch)
+        .data(json!({"server": server, "version": version}));
+    let rest = parts.map(|tools| {
+        let data = json!({"server": server, "tools": tools, "version": version});
+        Event::new(EventName::DeclarationDescribed, &actor).epoch(epoch).data(data)
+    });
+    [submitted, event].into_iter().chain(rest).collect()
+}
+
+fn accepted_items(accepted: &AcceptedDeclaration) -> impl Iterator<Item = &Arc<AcceptedTool>> {
+    let items = accepted.tools().iter().chain(accepted.resources()).chain(accepted.prompts());
+    items.chain(accepted.requests())
+}
+
+/// AUD-51: what each item may do, for who checks the log without the keys of the evidence; in parts of which each fits
+/// into a record.
+fn described(accepted: &AcceptedDeclaration) -> Vec<serde_json::Map<String, Value>> {
+    const FITS: usize = 8 * 1024;
+    let mut parts = vec![serde_json::Map::new()];
+    let mut bytes = 0;
+    for tool in accepted_items(accepted) {
+        let name = tool.id().item().to_string();
+        let what = json!({
+            "profile_sha256": tool.cage().map(|cage| cage.sha256), "scopes": tool.scopes(),
+            "side_effects": tool.side_effects(),
+        });
+        let size = name.len() + what.to_string().len() + 4;
+        if bytes + size > FITS && bytes > 0 {
+            parts.push(serde_json::Map::new());
+            bytes = 0;
+        }
+        bytes += size;
+        if let Some(part) = parts.last_mut() {
+            part.insert(name, what);
+        }
+    }
+    parts
 }
 
 /// Lets sessions go on that were stopped because of a server, now that an operator has decided about it.

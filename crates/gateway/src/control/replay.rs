@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use portcullis_audit::{AuditError, AuditLog, Event, EventName, EvidenceRef, Record, Role, read};
 use portcullis_core::canon::to_jcs;
 use portcullis_core::error::one_line;
-use portcullis_core::{Actor, ErrorCode, Lineage, Secret, SessionId, Sha256Digest};
+use portcullis_core::{Actor, ErrorCode, Item, Lineage, Principal, Secret, SessionId, Sha256Digest};
 use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, Screened, screen};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::operator::OperatorProof;
@@ -69,6 +69,8 @@ struct Recorded {
     result: Option<Record>,
     decision: String,
     client: String,
+    /// The groups its agent is in now.
+    groups: Vec<String>,
     /// Whether its result was withheld because it broke its declaration.
     withheld: bool,
 }
@@ -188,7 +190,7 @@ impl Control {
     /// The calls that were sent, in order.
     async fn recorded(&self, session: Option<SessionId>) -> Result<Vec<Recorded>, ControlError> {
         let dir = self.log.dir().to_owned();
-        blocking(move || {
+        let mut calls = blocking(move || {
             let mut calls: Vec<Recorded> = Vec::new();
             let mut by_permit: HashMap<String, usize> = HashMap::new();
             let mut said: HashMap<String, (String, String)> = HashMap::new();
@@ -202,7 +204,8 @@ impl Control {
                 match record.event {
                     EventName::ProposalReceived => said.entry(proposal).or_default().0 = text("client"),
                     EventName::PolicyEvaluated => said.entry(proposal).or_default().1 = text("decision"),
-                    EventName::ExecutionIntent => {
+                    // What a server asked its client is no call.
+                    EventName::ExecutionIntent if is_call(&record) => {
                         by_permit.insert(text("permit_id"), calls.len());
                         let (client, decision) = said.remove(&proposal).unwrap_or_default();
                         calls.push(Recorded {
@@ -210,6 +213,7 @@ impl Control {
                             result: None,
                             decision,
                             client,
+                            groups: Vec::new(),
                             withheld: false,
                         });
                     }
@@ -230,7 +234,13 @@ impl Control {
             }
             Ok(calls)
         })
-        .await
+        .await?;
+        for call in &mut calls {
+            if let Ok(principal) = Principal::agent(call.intent.actor.id()) {
+                call.groups = self.groups_of(&principal);
+            }
+        }
+        Ok(calls)
     }
 
     /// AUD-44: that evidence is read, and what for, is on record first.
@@ -367,9 +377,13 @@ fn again<'r>(log: &AuditLog, registry: &'r Registry, call: &Recorded) -> Result<
     }
 }
 
+fn is_call(intent: &Record) -> bool {
+    intent.tool_id.as_ref().is_none_or(|tool| !matches!(tool.item(), Item::Request(_)))
+}
+
 fn circumstances(call: &Recorded, now: portcullis_core::Timestamp) -> Circumstances<'_> {
     let session_calls = call.intent.step.unwrap_or(0);
-    Circumstances { authenticated: false, client: &call.client, session_calls, now }
+    Circumstances { authenticated: false, client: &call.client, groups: &call.groups, session_calls, now }
 }
 
 /// Drives one call again; false if it cannot be.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portcullis_audit::{AuditLog, Event, EventName};
 use portcullis_core::error::one_line;
 use portcullis_core::{ErrorCode, EventId, Timestamp};
+use portcullis_governance::broker::grant::Grant;
 use portcullis_governance::broker::vault::{Entry, Kind, LONGEST, Vault};
 use portcullis_governance::broker::{Broker, CredentialClass};
 use portcullis_governance::operator::OperatorProof;
@@ -61,13 +62,28 @@ impl Control {
         value: Vec<u8>,
     ) -> Result<SecretRow, ControlError> {
         let value = taken(value)?;
+        if kind == Kind::Oauth2 && Grant::read(value.expose()).is_none() {
+            return Err(ControlError::field(
+                "value",
+                "`portcullis auth login` makes credentials of this kind",
+            ));
+        }
+        let _one_at_a_time = self.state.lock().await;
+        let class = self.is_new_secret(name, class)?;
+        let now = self.clock.now();
+        let id = EventId::new(now).to_string();
+        let entry = Entry { name: name.to_owned(), class, kind, version: 1, id, stored_at: now };
+        self.keep_secret(operator, entry, &value).await
+    }
+
+    /// Whether there can be a new credential of this name and class.
+    pub(super) fn is_new_secret(&self, name: &str, class: &str) -> Result<CredentialClass, ControlError> {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'.' | b'_' | b'-');
         if name.is_empty() || name.len() > 63 || !name.bytes().all(plain) {
             return Err(ControlError::field("name", "up to 63 lowercase letters, digits, `.`, `_` and `-`"));
         }
         let class: CredentialClass =
             class.parse().map_err(|error| ControlError::field("class", format!("{error}")))?;
-        let _one_at_a_time = self.state.lock().await;
         let known = self.broker.vault().list();
         if known.iter().any(|entry| entry.name == name) {
             let message =
@@ -84,10 +100,7 @@ impl Control {
                 ..ControlError::new(ErrorCode::Conflict, message)
             });
         }
-        let now = self.clock.now();
-        let id = EventId::new(now).to_string();
-        let entry = Entry { name: name.to_owned(), class, kind, version: 1, id, stored_at: now };
-        self.keep_secret(operator, entry, &value).await
+        Ok(class)
     }
 
     /// Changes the value of a credential. Leases of the old one end.
@@ -100,6 +113,12 @@ impl Control {
         let value = taken(value)?;
         let _one_at_a_time = self.state.lock().await;
         let before = self.stored(name)?;
+        if before.kind == Kind::Oauth2 && Grant::read(value.expose()).is_none() {
+            return Err(ControlError::field(
+                "value",
+                "`portcullis auth login` makes credentials of this kind",
+            ));
+        }
         let now = self.clock.now();
         let id = EventId::new(now).to_string();
         let entry = Entry { version: before.version.saturating_add(1), id, stored_at: now, ..before };
@@ -130,6 +149,17 @@ impl Control {
         self.broker.vault().list().into_iter().map(|entry| self.secret_row(entry, now)).collect()
     }
 
+    /// A text fit to be shown or recorded: without what looks like a secret, and without any credential that is kept
+    /// (ADM-61).
+    pub fn masked(&self, text: &str) -> String {
+        self.broker.vault().masked(text)
+    }
+
+    /// A refusal in such words.
+    pub fn masked_error(&self, error: &ControlError) -> ControlError {
+        ControlError { message: self.masked(&error.message), ..error.clone() }
+    }
+
     async fn keep_secret(
         &self,
         operator: &OperatorProof,
@@ -147,7 +177,7 @@ impl Control {
         Ok(self.secret_row(entry, now))
     }
 
-    fn stored(&self, name: &str) -> Result<Entry, ControlError> {
+    pub(super) fn stored(&self, name: &str) -> Result<Entry, ControlError> {
         self.broker.vault().list().into_iter().find(|entry| entry.name == name).ok_or_else(|| {
             let shown = portcullis_core::name::printable(name);
             let message =

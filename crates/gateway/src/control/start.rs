@@ -17,8 +17,9 @@ use portcullis_governance::approval::{Approval, Book, State as ApprovalState};
 use portcullis_governance::boundary::{Boundary, Prober};
 use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::permit::Mint;
+use portcullis_governance::pinned::Copies;
 use portcullis_governance::policy::Policy;
-use portcullis_governance::record::{Isolation, Mode, RegistrationRecord, ServerState};
+use portcullis_governance::record::{Mode, RegistrationRecord, ServerState};
 use portcullis_governance::registry::{Names, ServerEntry, ServerLive, Trust};
 use portcullis_governance::session::Roll;
 use portcullis_sandbox::Conditions;
@@ -47,7 +48,9 @@ use crate::edge::Edge;
 use crate::exposure::Shelf;
 use crate::index;
 use crate::lifecycle::Lifecycle;
+use crate::orders::OrdersCell;
 use crate::projector::{self, Projector};
+use crate::quotas::Meter;
 use crate::recovery::Unfinished;
 use crate::remembered::Remembered;
 use crate::replay::Replaying;
@@ -79,9 +82,10 @@ impl Gateway {
                 format!("cannot prepare {}: {error}", options.home.display()),
             )
         })?;
+        super::backups::restore_as_planned(&options.home).map_err(unusable_home)?;
         let mut audit = Options::new(options.audit_dir(), options.home.join("keys/evidence.kek"));
         audit.segment_bytes = options.segment_bytes;
-        options.audit.apply_to(&mut audit);
+        options.audit.apply_to(&mut audit, options.mode);
         let log =
             AuditLog::open(audit).map_err(|error| ControlError::new(error.code(), error.to_string()))?;
         is_lasting(&log, options.mode)?;
@@ -110,16 +114,20 @@ impl Gateway {
         let keys = restore_keys(&store).await?;
         let operators = restore_operators(&store, &options.home).await?;
         let kept = restore_kept(&store).await?;
+        let orders = Arc::new(OrdersCell::default());
+        orders.put(super::clients::orders_of(&kept));
+        let meter = Arc::new(Meter::new(options.calls.token_price_micros));
         let broker = super::secrets::broker(&options, &log)?;
         let settings = Settings {
             broker: Some(broker.clone()),
             conditions: conditions(&options),
+            copies: Some(Arc::new(Copies::below(options.home.join("artifacts/pinned")))),
+            idle_stop: options.idle_stop,
             client_version: options.version.clone(),
             authorities: options.authorities.clone(),
             hosts: options.hosts.clone(),
             records: options.records.clone(),
-            records_secrets: Some(options.home.join("records")),
-            records_hooks: Arc::new(Hooks::open(options.home.join("records/hooks"))),
+            records_hooks: Arc::new(Hooks::open(options.home.join("records/hooks"), broker.clone())),
             ..Settings::default()
         };
         let gauntlet = Gauntlet::new(&options.gauntlet)
@@ -185,6 +193,10 @@ impl Gateway {
             gates: options.gates.clone(),
             alarms: alarms.clone(),
             remembered: Remembered::new(options.calls.cache.clone()),
+            orders: orders.clone(),
+            meter: meter.clone(),
+            keys: keys.clone(),
+            turns: Arc::default(),
             asking: tokio::sync::Mutex::default(),
             violations,
         });
@@ -195,11 +207,13 @@ impl Gateway {
             log.clone(),
             clock.clone(),
         ));
+        let controls = Controls::new(options.calls.clone());
+        let limits = controls.limits();
         let edge = Edge::new(
-            lifecycle,
+            lifecycle.clone(),
             access.clone(),
             shaping.clone(),
-            Controls::new(options.calls.clone()),
+            controls,
             options.version.clone(),
             options.principal.clone(),
             settings.records_hooks.clone(),
@@ -218,6 +232,11 @@ impl Gateway {
             readers,
             operators,
             kept,
+            orders,
+            meter,
+            captures: super::captures::Captures::default(),
+            lifecycle,
+            limits,
             refused_tokens: std::sync::Mutex::default(),
             world,
             options,
@@ -238,9 +257,12 @@ impl Gateway {
         control.restore_stopped(checkpoints)?;
         control.restore_surfaces(surfaces).await?;
         control.restore_waivers().await;
+        control.follow_orders(&mut *control.state.lock().await);
+        control.recall_usage(control.orders.load().quotas().to_vec()).await;
         tokio::spawn(shaping.sweep(stopped.clone()));
         tokio::spawn(control.clone().follow_surface(stopped.clone()));
-        let watcher = tokio::spawn(control.clone().watch(reported, stopped));
+        tokio::spawn(control.clone().follow_webhooks(stopped.clone()));
+        let watcher = tokio::spawn(control.clone().watch(control.options.refresh, reported, stopped));
         Ok(Gateway { control, edge, projector, watcher, index, stop })
     }
 
@@ -263,7 +285,7 @@ impl Gateway {
             self.control.state.lock().await.upstreams.values().cloned().collect();
         let mut closing = tokio::task::JoinSet::new();
         for upstream in upstreams {
-            closing.spawn(async move { upstream.connection().close().await });
+            closing.spawn(async move { upstream.close().await });
         }
         while closing.join_next().await.is_some() {}
         let log = self.control.log.clone();
@@ -282,13 +304,16 @@ impl Gateway {
 
 impl AuditSettings {
     /// What is set here takes the place of the default there.
-    fn apply_to(&self, audit: &mut Options) {
+    fn apply_to(&self, audit: &mut Options, mode: Mode) {
         audit.publish = self.publish;
+        audit.append_only = self.append_only.unwrap_or(mode == Mode::Enterprise);
         audit.sinks.clone_from(&self.sinks);
         audit.retention = self.retention;
         audit.key_per_session = self.key_per_session;
         audit.sink_interval = self.sink_interval.unwrap_or(audit.sink_interval);
         audit.min_free = self.min_free.unwrap_or(audit.min_free);
+        audit.group_delay = self.group_delay.unwrap_or(audit.group_delay);
+        audit.commit_timeout = self.commit_timeout.unwrap_or(audit.commit_timeout);
         if !self.witnesses.is_empty() {
             audit.witnessing = Some(Witnessing {
                 witnesses: self.witnesses.clone(),
@@ -312,7 +337,7 @@ impl AuditSettings {
 /// What holds for the start of every server.
 fn conditions(options: &GatewayOptions) -> Conditions {
     let usual = Conditions::default();
-    Conditions { baits: options.baits.clone().unwrap_or(usual.baits), waived: usual.waived }
+    Conditions { baits: options.baits.clone().unwrap_or(usual.baits), detect: options.detect, ..usual }
 }
 
 /// AUD-25: where others rely on the evidence it must outlive the machine.
@@ -524,7 +549,7 @@ async fn restore_servers(
             &record.server_identity,
             &record.server_version,
             record.registration_epoch,
-            record.isolation_class != Isolation::Enforced,
+            record.transport.process().map(|process| (process, &*record.artifact_pins)),
         )
         .map_err(internal)?;
         state.add(record, Arc::new(declaration), log, settings);

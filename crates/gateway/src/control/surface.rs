@@ -140,11 +140,11 @@ impl Control {
         };
         let tools = match mode {
             Mode::Passthrough => {
-                world.offered(Era::Modern, &world.hidden(&grants)).iter().map(part).collect()
+                world.offered(Era::Modern, &world.hidden(&grants, &[])).iter().map(part).collect()
             }
             mode => {
                 let catalogue = world.catalogue();
-                let view = world.shelf().view(catalogue, world.registry(), &grants);
+                let view = world.shelf().view(catalogue, world.registry(), &grants, &[]);
                 let listed = listed(mode, catalogue, &view);
                 let own = |definition| ToolPart { server: String::new(), effect: None, definition };
                 listed.into_iter().map(own).collect()
@@ -196,7 +196,7 @@ impl Control {
         let since = self.clock.now().as_millis().saturating_sub(days.saturating_mul(86_400_000));
         let wanted = Wanted {
             event: Some(EventName::SurfaceCompiled.as_str().to_owned()),
-            since: Some(Timestamp::from_millis(since).to_string()),
+            since: Some(Timestamp::from_millis(since)),
             ..Wanted::default()
         };
         let unreadable = |error: AuditError| ControlError::new(ErrorCode::Internal, error.to_string());

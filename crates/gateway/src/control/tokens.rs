@@ -10,7 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use portcullis_audit::{Event, EventName};
 use portcullis_core::error::one_line;
 use portcullis_core::{Actor, ErrorCode, Secret, Timestamp};
-use portcullis_governance::operator::{Method, OperatorProof, Separation};
+use portcullis_governance::operator::{Method, OperatorProof};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -109,7 +109,8 @@ impl Control {
         let found = self.operator_tokens().into_iter().find(|token| token.hash == hash);
         match found.filter(|token| token.expires_at.is_none_or(|end| now < end)) {
             Some(token) => {
-                Ok(OperatorProof::authenticated(token.operator, Method::Token, Separation::SameUid))
+                self.is_enabled(&token.operator)?;
+                Ok(OperatorProof::authenticated(token.operator, Method::Token, self.separation()))
             }
             None => {
                 self.token_refused(now);

@@ -11,6 +11,7 @@ use portcullis_governance::accepted::AcceptedTool;
 use portcullis_governance::approval::{Scope, State as ApprovalState};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::registry::{ServerEntry, ToolTrust, Trust};
+use portcullis_governance::subject::Subject;
 use portcullis_governance::trust::{Ledger, Standing, ceiling, is_trust_event, server_ceiling};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -166,7 +167,9 @@ impl State {
 
     fn everything(&self) -> Vec<About> {
         let of = |entry: &ServerEntry| {
-            let tools = entry.declaration.everything().cloned();
+            // One record per id: completing an argument counts for what has the argument.
+            let is_one = |tool: &&Arc<AcceptedTool>| !matches!(tool.subject(), Subject::Completion { .. });
+            let tools = entry.declaration.everything().filter(is_one).cloned();
             let tools = tools.map(|tool| About::Tool(entry.clone(), tool)).collect::<Vec<_>>();
             std::iter::once(About::Server(entry.clone())).chain(tools)
         };

@@ -13,12 +13,12 @@ use portcullis_governance::approval::State as ApprovalState;
 use portcullis_governance::declaration::live::LiveSurface;
 use portcullis_governance::registry::ServerEntry;
 use portcullis_store::SurfaceRow;
-use portcullis_upstream::{Phase, UpstreamEvent};
+use portcullis_upstream::UpstreamEvent;
 use serde_json::json;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::attention::Attention;
+use super::attention::{Attention, Refresh};
 use super::start::SWEEP;
 use super::{Control, ControlError, told_to_stop};
 use crate::alarms::AlarmKind;
@@ -44,6 +44,7 @@ impl Control {
     /// Runs until told to stop.
     pub(super) async fn watch(
         self: Arc<Self>,
+        refresh: Refresh,
         mut reported: mpsc::UnboundedReceiver<Violation>,
         mut stop: watch::Receiver<bool>,
     ) {
@@ -68,7 +69,8 @@ impl Control {
                     self.listen_to_new(&mut known, &mut listening).await;
                     attention.retain(|server, _| known.contains_key(server));
                     for (server, upstream) in &known {
-                        self.attend(server, upstream, &mut attention, &mut looking).await;
+                        self.let_rest(server, upstream);
+                        self.attend(server, upstream, refresh, &mut attention, &mut looking).await;
                     }
                 }
                 _ = forget.tick() => if let Err(error) = self.destroy_expired(Actor::system()).await {
@@ -86,8 +88,9 @@ impl Control {
                     }
                     if matches!(happened, Ok(UpstreamEvent::ListChanged)) {
                         let now = Instant::now();
-                        attention.entry(server.clone()).or_insert_with(|| Attention::new(now)).called(now);
-                        self.attend(&server, &upstream, &mut attention, &mut looking).await;
+                        let waiting = attention.entry(server.clone());
+                        waiting.or_insert_with(|| Attention::new(now, refresh)).called(now);
+                        self.attend(&server, &upstream, refresh, &mut attention, &mut looking).await;
                     } else if let Ok(event) = happened {
                         self.heard(&server, &upstream, &event, noise.entry(server.clone()).or_default()).await;
                     }
@@ -105,7 +108,7 @@ impl Control {
         let upstreams = self.state.lock().await.upstreams.clone();
         for (server, upstream) in &upstreams {
             if known.get(server).is_none_or(|known| !Arc::ptr_eq(known, upstream)) {
-                listening.spawn(next(server.clone(), upstream.clone(), upstream.connection().events()));
+                listening.spawn(next(server.clone(), upstream.clone(), upstream.events()));
             }
         }
         *known = upstreams;
@@ -179,18 +182,25 @@ impl Control {
             UpstreamEvent::CredentialUsable => {
                 self.alarms.end(AlarmKind::CredentialUnavailable, server.as_str());
             }
-            UpstreamEvent::LateAnswer => self.note(
-                server,
-                EventName::ExecutionLateResult,
-                "an answer came after its caller had given up",
-            ),
-            UpstreamEvent::Exited { reason, words } => {
+            UpstreamEvent::LateAnswer { call, bytes, sha256 } => {
+                // MP-FH-004: what came too late is on record, and nobody sees it.
+                let permit_id = call.as_ref().map(|call| call.permit_id);
+                let reason = "an answer came after its caller had given up";
+                let data = json!({"bytes": bytes, "permit_id": permit_id, "reason": reason, "response_sha256": sha256, "server": server});
+                let event = Event::new(EventName::ExecutionLateResult, &Actor::server(server.as_str()));
+                let event = match call {
+                    Some(call) => event.proposal(call.proposal).tool(&call.tool),
+                    None => event,
+                };
+                let _ = self.log.append(vec![event.data(data)]);
+            }
+            UpstreamEvent::Exited { reason, words, expected } => {
                 if let Some(words) = words {
                     self.note_exit(server, reason, words);
                 }
                 // A server of the other era may end after the first question; it is being started again already
                 // (PRO-62).
-                if upstream.connection().status().phase != Phase::Connecting {
+                if !expected && !upstream.is_connecting() {
                     self.note(server, EventName::McpServerUnavailable, reason);
                 }
             }
@@ -204,6 +214,7 @@ impl Control {
         self: &Arc<Self>,
         server: &ServerIdentity,
         upstream: &Arc<Upstream>,
+        refresh: Refresh,
         attention: &mut HashMap<ServerIdentity, Attention>,
         looking: &mut JoinSet<ServerIdentity>,
     ) {
@@ -213,13 +224,22 @@ impl Control {
         self.note_shift(entry, upstream).await;
         let now = Instant::now();
         let max_age = entry.declaration.refresh().unwrap_or(RECHECK);
-        if attention.entry(server.clone()).or_insert_with(|| Attention::new(now)).begin(now, max_age) {
+        let attended = attention.entry(server.clone()).or_insert_with(|| Attention::new(now, refresh));
+        if attended.begin(now, max_age) {
             let (control, server, upstream) = (self.clone(), server.clone(), upstream.clone());
             looking.spawn(async move {
                 control.recheck(&server, &upstream).await;
                 server
             });
         }
+    }
+
+    /// Ends processes of a server that nobody has called for long, beside everything else.
+    fn let_rest(&self, server: &ServerIdentity, upstream: &Arc<Upstream>) {
+        let world = self.world();
+        let Some(entry) = world.registry().server(server).cloned() else { return };
+        let (upstream, idle) = (upstream.clone(), self.settings.idle_stop);
+        tokio::spawn(async move { upstream.stop_idle(&entry, idle).await });
     }
 
     /// GOV-502: what a server may change has changed. Agents see what is left of what was accepted.

@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_audit::{AuditBlocked, Event, EventName};
 use portcullis_core::digest::to_hex;
-use portcullis_core::{Actor, ApprovalId};
+use portcullis_core::error::ErrorDocument;
+use portcullis_core::{Actor, ApprovalId, ErrorCode, ProposalId};
 use portcullis_gauntlet::{Gauntlet, Raw};
 use portcullis_governance::accepted::AcceptedDeclaration;
-use portcullis_governance::boundary::BoxFuture;
+use portcullis_governance::boundary::{BoxFuture, Outcome, TransmitFailure};
+use portcullis_governance::policy::Covering;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::{Beside, Unanswered};
 use serde_json::value::RawValue;
@@ -21,6 +23,8 @@ use sha2::{Digest as _, Sha256};
 use super::log_level::Level;
 use super::outlet::Outlet;
 use super::questions::{self, Asker, Question};
+use crate::lifecycle::questioning::{self, During};
+use crate::lifecycle::{Call, Lifecycle, blocked};
 
 /// How many notifications of a call pass in a second; the last report of progress always does.
 const PER_SECOND: u32 = 20;
@@ -36,9 +40,11 @@ pub(crate) struct Attendant {
     threshold: u8,
     outlet: Outlet,
     asker: Asker,
-    log: AuditLog,
+    lifecycle: Arc<Lifecycle>,
     gauntlet: Arc<Gauntlet>,
     entry: OnceLock<Arc<ToolEntry>>,
+    /// The call that questions belong to now.
+    during: Mutex<Option<During>>,
     pace: Mutex<Pace>,
     heard: Mutex<Heard>,
     asked: AtomicU32,
@@ -77,7 +83,7 @@ impl Attendant {
         threshold: u8,
         outlet: Outlet,
         asker: Asker,
-        log: AuditLog,
+        lifecycle: Arc<Lifecycle>,
         gauntlet: Arc<Gauntlet>,
     ) -> Self {
         Self {
@@ -85,9 +91,10 @@ impl Attendant {
             threshold,
             outlet,
             asker,
-            log,
+            lifecycle,
             gauntlet,
             entry: OnceLock::new(),
+            during: Mutex::new(None),
             pace: Mutex::new(Pace { second: Instant::now(), passed: 0, held: None }),
             heard: Mutex::new(Heard {
                 count: 0,
@@ -101,8 +108,20 @@ impl Attendant {
     }
 
     /// Which call this is about, once that is known.
-    pub(crate) fn serve(&self, entry: &Arc<ToolEntry>) {
+    pub(crate) fn serve(&self, entry: &Arc<ToolEntry>, call: &Call, proposal: ProposalId) {
         let _ = self.entry.set(Arc::clone(entry));
+        *self.during() = Some(During::new(call, entry, proposal));
+    }
+
+    /// The approval that the call is made under, once it is permitted.
+    pub(crate) fn covered_by(&self, covering: Option<Covering>) {
+        if let Some(during) = self.during().as_mut() {
+            during.covering = covering;
+        }
+    }
+
+    fn during(&self) -> MutexGuard<'_, Option<During>> {
+        self.during.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the server may ask this client.
@@ -110,13 +129,80 @@ impl Attendant {
         self.asker.abilities.within(declaration.client_capabilities())
     }
 
+    /// Whether a call may be answered with a task: the client takes them, and the declaration allows them.
+    pub(crate) fn takes_tasks(&self, declaration: &AcceptedDeclaration) -> bool {
+        declaration.allows_tasks() && self.asker.abilities.takes_tasks()
+    }
+
     /// Puts a modern server's questions to a legacy client, one by one.
     pub(crate) async fn put(&self, questions: BTreeMap<String, Question>) -> Result<Value, Unanswered> {
         let mut answers = serde_json::Map::new();
         for (key, question) in questions {
-            answers.insert(key, self.asker.ask(question, self.outlet.clone()).await?);
+            answers.insert(key, self.governed(question).await?);
         }
         Ok(Value::Object(answers))
+    }
+
+    /// Permits questions that a client takes along and answers in a call of its own, or has answered already.
+    pub(crate) async fn pass_on<'q>(
+        &self,
+        questions: impl IntoIterator<Item = &'q Question>,
+    ) -> Result<(), ErrorDocument> {
+        for question in questions {
+            let Some(during) = self.during().clone() else { continue };
+            let path = question.method.clone();
+            let permitted = self.lifecycle.permit_question(&during, question, self.aside()).await?;
+            let settled = self.lifecycle.settle_question(permitted, Outcome::PassedOn).await;
+            settled.map_err(|AuditBlocked { reason }| blocked(&path, &reason))?;
+        }
+        Ok(())
+    }
+
+    /// Puts one question to the client under a permit of its own. It is settled even if the call is given up meanwhile.
+    fn governed(&self, question: Question) -> BoxFuture<'static, Result<Value, Unanswered>> {
+        let refused = |code, message: &str| Unanswered::Refused { code, message: message.into() };
+        let during = self.during().clone();
+        let Some(during) = during.filter(|_| self.asker.reaches(&question, &self.outlet)) else {
+            let error = refused(-32601, "the client cannot be asked this");
+            return Box::pin(async move { Err(error) });
+        };
+        let (lifecycle, aside) = (self.lifecycle.clone(), self.aside());
+        let (asker, outlet) = (self.asker.clone(), self.outlet.clone());
+        let asking = tokio::spawn(async move {
+            let permitted = lifecycle.permit_question(&during, &question, aside).await;
+            // Which rule it was is not for the server.
+            let permitted = permitted.map_err(|document| match document.error {
+                ErrorCode::AuthRequired => {
+                    refused(document.rpc_code(), "an operator must allow this question first")
+                }
+                _ => refused(document.rpc_code(), "the gateway does not let this question pass"),
+            })?;
+            let mut gone = during.cancel.clone();
+            let answer = tokio::select! {
+                answer = asker.ask(question, outlet) => answer,
+                () = gone.cancelled() => Err(refused(-32603, "the call was given up")),
+            };
+            let outcome = match &answer {
+                Ok(answer) => questioning::answered(answer),
+                Err(_) if gone.is_cancelled() => Outcome::Failed(TransmitFailure::Cancelled),
+                Err(_) => {
+                    Outcome::Failed(TransmitFailure::Protocol { reason: "no answer that counts".into() })
+                }
+            };
+            match lifecycle.settle_question(permitted, outcome).await {
+                Ok(()) => answer,
+                Err(AuditBlocked { .. }) => Err(refused(-32603, "what the client said cannot be recorded")),
+            }
+        });
+        Box::pin(async move {
+            asking.await.unwrap_or_else(|_| Err(refused(-32603, "the question could not be put")))
+        })
+    }
+
+    /// Attends to a question about this call, for which an operator may have to be asked.
+    fn aside(&self) -> Arc<Self> {
+        let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
+        Arc::new(Self::new(None, Level::OFF, self.outlet.clone(), self.asker.clone(), lifecycle, gauntlet))
     }
 
     /// Shows whom the client works for where an approval is decided, if the client can (GOV-903). What comes back is
@@ -140,6 +226,18 @@ impl Attendant {
             Some(_) => Shown::ByEndingTheCall(answered),
             None => Shown::Beside(answered),
         })
+    }
+
+    /// Tells a client that wants to hear of progress that its call waits for an operator, for the `nth` time (GOV-904).
+    /// The numbers are small: what the server reports later must be more.
+    pub(crate) fn waits_for_an_operator(&self, nth: u32) {
+        let Some(token) = &self.token else { return };
+        let progress = f64::from(nth) / 1_000.0;
+        let params = format!(
+            r#"{{"progressToken":{},"progress":{progress},"message":"waiting for an operator to approve this call"}}"#,
+            token.get()
+        );
+        self.pass(notification("notifications/progress", &params), true);
     }
 
     /// Whether the client can be asked all of this.
@@ -205,7 +303,7 @@ impl Attendant {
         }
     }
 
-    fn pace(&self) -> std::sync::MutexGuard<'_, Pace> {
+    fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -236,18 +334,28 @@ impl Beside for Attendant {
         let Some(entry) = self.entry.get() else { return refused(Unanswered::Undeclared) };
         let count = self.asked.fetch_add(1, Ordering::Relaxed);
         let prepared = questions::prepare(entry, &method, &params, count, Some(&self.gauntlet));
-        let outcome = match &prepared {
-            Ok(_) => "carried",
-            Err(Unanswered::Undeclared) => "undeclared",
-            Err(Unanswered::Refused { .. }) => "refused",
+        let server = entry.tool.id().server().as_str();
+        let data = json!({"kind": portcullis_core::error::one_line(&method), "tool": entry.tool.id()});
+        let event = move |outcome: &str, server: &str, mut data: Value| {
+            data["outcome"] = outcome.into();
+            Event::new(EventName::ExecutionServerRequest, &Actor::server(server)).data(data)
         };
-        let data = json!({"kind": portcullis_core::error::one_line(&method), "outcome": outcome, "tool": entry.tool.id()});
-        let event =
-            Event::new(EventName::ExecutionServerRequest, &Actor::server(entry.tool.id().server().as_str()));
-        let _ = self.log.append(vec![event.data(data)]);
         match prepared {
-            Ok(question) => self.asker.ask(question, self.outlet.clone()),
-            Err(error) => refused(error),
+            Ok(question) => {
+                let (log, server) = (self.lifecycle.log.clone(), server.to_owned());
+                let governed = self.governed(question);
+                Box::pin(async move {
+                    let answer = governed.await;
+                    let outcome = if answer.is_ok() { "carried" } else { "refused" };
+                    let _ = log.append(vec![event(outcome, &server, data)]);
+                    answer
+                })
+            }
+            Err(error) => {
+                let outcome = if error == Unanswered::Undeclared { "undeclared" } else { "refused" };
+                let _ = self.lifecycle.log.append(vec![event(outcome, server, data)]);
+                refused(error)
+            }
         }
     }
 }
@@ -277,7 +385,10 @@ impl Drop for Attendant {
             let digest = to_hex(&std::mem::take(&mut heard.digest).finalize());
             let data = json!({"count": heard.count, "ignored": heard.ignored, "sha256": digest, "tool": entry.tool.id()});
             let actor = Actor::server(entry.tool.id().server().as_str());
-            let _ = self.log.append(vec![Event::new(EventName::ExecutionNotifications, &actor).data(data)]);
+            let _ = self
+                .lifecycle
+                .log
+                .append(vec![Event::new(EventName::ExecutionNotifications, &actor).data(data)]);
         }
     }
 }

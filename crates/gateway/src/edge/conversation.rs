@@ -20,6 +20,7 @@ use super::questions::{Abilities, Owed};
 use super::revision::{Era, Revision};
 use super::subscribing::Subscription;
 use crate::exposure::Mode;
+use crate::surface::Listener;
 
 /// A client we are talking with.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(crate) struct Conversation {
     streams: Streams,
     /// Turns true when the client is gone for good.
     gone: watch::Sender<bool>,
+    /// Where the client came in.
+    listener: Listener,
     /// What it is shown: chosen once, so that a list does not change its nature under a client.
     mode: OnceLock<Mode>,
     /// The cards it was shown (CAT-92).
@@ -55,6 +58,7 @@ impl Conversation {
         client: impl Into<String>,
         revision: Revision,
         abilities: Abilities,
+        listener: Listener,
     ) -> Self {
         Self {
             session,
@@ -66,6 +70,7 @@ impl Conversation {
             in_flight: Mutex::default(),
             streams: Streams::default(),
             gone: watch::Sender::new(false),
+            listener,
             mode: OnceLock::new(),
             ledger: Mutex::default(),
             subscriptions: Mutex::default(),
@@ -104,6 +109,10 @@ impl Conversation {
 
     pub(crate) fn era(&self) -> Era {
         self.revision.era()
+    }
+
+    pub(crate) fn listener(&self) -> Listener {
+        self.listener
     }
 
     /// What the client said at `initialize` that it can be asked.

@@ -9,6 +9,7 @@ mod deliveries;
 mod eras;
 mod headers;
 mod old_clients;
+mod places;
 mod respond;
 mod resumable;
 mod standing;
@@ -32,10 +33,12 @@ use tokio::sync::watch;
 
 use super::Edge;
 use crate::access::{Refusal, WELL_KNOWN};
+use crate::alarms::AlarmKind;
 use crate::control::told_to_stop;
 use crate::exposure::Mode;
 use headers::{SESSION, accepts, foreign, is_json};
 pub(crate) use old_clients::OldClients;
+pub(crate) use places::Places;
 pub(crate) use resumable::Streams;
 
 /// What the HTTP edge allows.
@@ -47,6 +50,8 @@ pub struct HttpLimits {
     pub headers: usize,
     /// How long a request may take to arrive.
     pub read_timeout: Duration,
+    /// How many streams one agent may have open at once.
+    pub streams: usize,
     /// `Origin` values allowed besides loopback ones.
     pub origins: Vec<String>,
     /// `Host` values allowed besides the listener's own and loopback ones.
@@ -59,6 +64,7 @@ impl Default for HttpLimits {
             body: 4 << 20,
             headers: 32 << 10,
             read_timeout: Duration::from_secs(30),
+            streams: 64,
             origins: Vec::new(),
             hosts: Vec::new(),
         }
@@ -76,12 +82,16 @@ impl Edge {
         mut stop: watch::Receiver<bool>,
     ) {
         let Ok(local) = listener.local_addr() else { return };
+        self.places.set_most(limits.streams);
         let limits = Arc::new(limits);
         let mut connections = tokio::task::JoinSet::new();
         loop {
             let stream = tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                    Ok((stream, peer)) => {
+                        self.access.users().connected_from(peer, local);
+                        stream
+                    }
                     // Out of descriptors, or the peer is gone already: the listener itself is fine.
                     Err(_) => { tokio::time::sleep(Duration::from_millis(20)).await; continue }
                 },
@@ -230,6 +240,11 @@ impl Edge {
     /// AUD-64.
     fn health_page(&self) -> Reply {
         match self.health() {
+            Health::Ok if !self.lifecycle.alarms.is_silent(AlarmKind::SurfaceRefused) => {
+                // SURF-65: clients are shown less than there is.
+                let page = json!({"status": "degraded", "reason": "a list of tools cannot be made to fit its clients"});
+                rpc(StatusCode::OK, page.to_string().into_bytes())
+            }
             Health::Ok => {
                 let ignored = self.ignored.load(Ordering::Relaxed);
                 let page = json!({"status": "ok", "ignored_notifications": ignored});
@@ -255,6 +270,12 @@ fn asked_mode(query: &str) -> Result<Option<Mode>, ()> {
 
 fn busy() -> Reply {
     plain(StatusCode::SERVICE_UNAVAILABLE, "too many sessions")
+}
+
+/// A stream, if the agent may have one more.
+fn too_many_streams() -> Reply {
+    let message = "this agent has as many streams open as it may have; close one, or have the operator raise gateway.http.streams";
+    plain(StatusCode::TOO_MANY_REQUESTS, message)
 }
 
 fn rpc(status: StatusCode, text: Vec<u8>) -> Reply {

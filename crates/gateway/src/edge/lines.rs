@@ -16,11 +16,14 @@ use super::outlet::Outlet;
 use super::questions::Abilities;
 use super::{Answer, Edge, Era, MODERN, Params, Revision, Sender};
 use crate::exposure::Mode;
+use crate::surface::Listener;
 
 /// One such client.
 #[derive(Debug)]
 pub(crate) struct Lines {
     principal: Principal,
+    /// Where it came in.
+    listener: Listener,
     /// What whoever opened the connection chose to see.
     mode: Option<Mode>,
     sender: Option<Sender>,
@@ -40,8 +43,13 @@ enum Recognised {
 
 impl Lines {
     /// A client that has said nothing yet; everything for it goes into `replies`.
-    pub(crate) fn new(principal: Principal, replies: mpsc::UnboundedSender<Vec<u8>>) -> Self {
-        Self { principal, mode: None, sender: None, calls: JoinSet::new(), news: JoinSet::new(), replies }
+    pub(crate) fn new(
+        principal: Principal,
+        listener: Listener,
+        replies: mpsc::UnboundedSender<Vec<u8>>,
+    ) -> Self {
+        let (calls, news) = (JoinSet::new(), JoinSet::new());
+        Self { principal, listener, mode: None, sender: None, calls, news, replies }
     }
 
     /// The same, seeing what it chose to see.
@@ -152,7 +160,8 @@ impl Lines {
             let revision = Revision::agree(asked.unwrap_or_default());
             let abilities = Abilities::read(params.as_ref().and_then(|p| p.capabilities));
             let client = params.and_then(|p| p.client_info).map(|info| info.name).unwrap_or_default();
-            let conversation = edge.sessions.open_unlisted(&self.principal, &client, revision, abilities);
+            let conversation =
+                edge.sessions.open_unlisted(&self.principal, &client, (revision, abilities), self.listener);
             let opened = Sender::new(conversation).showing(self.mode);
             let mode = edge.mode(&opened);
             self.sender = Some(opened.clone());
@@ -168,8 +177,12 @@ impl Lines {
             if self.sender.as_ref().is_none_or(|sender| sender.era() != Era::Modern) {
                 let info = params.and_then(|params| params.meta).and_then(|meta| meta.client_info);
                 let client = info.map(|info| info.name).unwrap_or_default();
-                let conversation =
-                    edge.sessions.open_unlisted(&self.principal, &client, MODERN, Abilities::default());
+                let conversation = edge.sessions.open_unlisted(
+                    &self.principal,
+                    &client,
+                    (MODERN, Abilities::default()),
+                    self.listener,
+                );
                 self.sender = Some(Sender::new(conversation).showing(self.mode));
             }
         } else if self.sender.as_ref().is_some_and(|sender| sender.era() == Era::Modern) {

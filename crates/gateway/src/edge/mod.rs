@@ -13,28 +13,30 @@ mod lines;
 mod log_level;
 mod news;
 mod outlet;
+mod own_tools;
 mod params;
-mod questions;
+pub(crate) mod questions;
 pub mod revision;
 mod rounds;
 pub mod sessions;
 mod stand_in;
 pub mod stdio;
 mod subscribing;
+mod tasks;
 pub(crate) mod told;
 pub mod usable;
 mod viewing;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use portcullis_core::error::{ErrorDocument, one_line};
-use portcullis_core::jsonrpc::{Message, error_response, result_response};
-use portcullis_core::{ErrorCode, Principal};
+use portcullis_core::jsonrpc::{Message, error_response, is_id, result_response};
+use portcullis_core::{ErrorCode, IncidentId, Principal};
 use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::boundary::CancellationSignal;
-use portcullis_governance::declaration::ServerRequest;
+use portcullis_governance::declaration::{ServerRequest, TASKS};
 use portcullis_governance::registry::Names;
 use portcullis_upstream::records::hooks::Hooks;
 use portcullis_upstream::{Input, Unanswered, Wants};
@@ -61,10 +63,11 @@ use conversation::Conversation;
 use log_level::Level;
 use news::{News, Topic};
 use outlet::Outlet;
+pub use own_tools::{OwnCall, OwnTools};
 pub(crate) use params::Params;
 use questions::{Abilities, Asker};
 pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
-use rounds::{Again, CameBack, Origin, Parking, Running, Turn};
+use rounds::{Again, Bound, CameBack, Origin, Parking, Running, Turn};
 use usable::Usable;
 
 /// Who sends a message, as far as its transport knows.
@@ -100,7 +103,16 @@ pub(crate) struct Asked<'a> {
     /// The whole message: evidence.
     pub(crate) message: &'a Bytes,
     /// What a state handed out for it is bound to.
-    bound: &'a [String],
+    bound: &'a Bound,
+}
+
+/// What a modern request brings along for the questions of a server.
+#[derive(Debug, Default)]
+struct Came {
+    /// It is made again, with the answers that were asked for.
+    again: Option<Again>,
+    /// Answers that nobody asked for yet.
+    ahead: serde_json::Map<String, Value>,
 }
 
 /// The protocol, apart from any transport.
@@ -116,6 +128,8 @@ pub struct Edge {
     seal: Seal,
     gauntlet: Arc<Gauntlet>,
     parking: Parking,
+    /// Calls that go on after their answer.
+    tasks: tasks::Tasks,
     /// Notifications that nobody here understands (PRO §3).
     ignored: AtomicU64,
     pub(crate) sessions: sessions::Sessions,
@@ -123,12 +137,16 @@ pub struct Edge {
     closing: watch::Sender<bool>,
     /// Clients of 2024-11-05 over HTTP, by the unguessable part of the address they post to.
     old_clients: http::OldClients,
+    /// Who has how many streams.
+    places: Arc<http::Places>,
     /// Subscriptions of records servers that deliver to us.
     pub(crate) hooks: Arc<Hooks>,
     /// What agents can use at all of what is listed.
     usable: Arc<Usable>,
     /// Who reads lists.
     readers: Arc<Readers>,
+    /// Tools of the gateway itself.
+    own: OnceLock<Arc<dyn OwnTools>>,
 }
 
 /// An answer in its envelope.
@@ -149,6 +167,11 @@ pub(crate) enum Answer {
 }
 
 impl Edge {
+    /// Under which users agents run (GOV-105).
+    pub fn agent_users(&self) -> &crate::separation::AgentUsers {
+        self.access.users()
+    }
+
     /// An edge in front of `lifecycle`. Agents that prove nothing are `principal`.
     pub(crate) fn new(
         lifecycle: Arc<Lifecycle>,
@@ -177,13 +200,16 @@ impl Edge {
             seal: Seal::new(),
             gauntlet,
             parking: Parking::default(),
+            tasks: tasks::Tasks::default(),
             ignored: AtomicU64::new(0),
             sessions,
             closing: watch::Sender::new(false),
             old_clients: http::OldClients::default(),
+            places: Arc::default(),
             hooks,
             usable: Arc::default(),
             readers: Arc::default(),
+            own: OnceLock::new(),
         }
     }
 
@@ -210,11 +236,18 @@ impl Edge {
         outlet: Outlet,
         cancel: CancellationSignal,
     ) -> Rendered {
+        let era = sender.era();
         let reply = self.begin_or_resume(sender, message, outlet, cancel).await;
         let parsed = Message::read(message);
+        let called = parsed.as_ref().filter(|message| message.method.as_deref() == Some("tools/call"));
         match (reply, parsed.as_ref().and_then(|message| message.id)) {
             (Some(answer), Some(id)) => Rendered { code: answer.code(), text: answer.into_response(id) },
             // The hook has recorded the panic; the client learns that it was our fault, and nothing else.
+            (None, Some(id)) if called.is_some() => {
+                let incident = IncidentId::new(self.lifecycle.clock.now());
+                let answer = Answer::Result(refusal::as_result(&refusal::of_a_defect(incident), era).into());
+                Rendered { code: answer.code(), text: answer.into_response(id) }
+            }
             (_, id) => Rendered {
                 code: Some(-32603),
                 text: error_response(id, -32603, "internal error", None::<&()>),
@@ -231,23 +264,22 @@ impl Edge {
         cancel: CancellationSignal,
     ) -> Option<Answer> {
         let modern = sender.era() == Era::Modern;
-        let mut bound = Vec::new();
-        let mut again = None;
+        let bound = Bound::new(&sender, message, self.world.load());
+        let (mut again, mut ahead) = (None, serde_json::Map::new());
         if modern {
             let parsed = Message::read(message)?;
             let params = parsed.params.and_then(|raw| Params::read(raw).ok());
-            if let (Some(method), Some(params)) = (parsed.method.as_deref(), &params) {
-                bound = rounds::binding(&sender, method, params);
-                if params.request_state.is_some() || params.input_responses.is_some() {
-                    match self.came_back(params, &bound) {
-                        Ok(CameBack::Parked(running)) => return self.next_turn(running, &bound).await,
-                        Ok(CameBack::Again(came)) => again = Some(came),
-                        Ok(CameBack::Anew) => {}
-                        Ok(CameBack::Unanswered { questions, id, round }) => {
-                            return Some(self.input_required(questions, Origin::Parked(id), round, &bound));
-                        }
-                        Err(answer) => return Some(answer),
+            if let Some(params) = &params
+                && (params.request_state.is_some() || params.input_responses.is_some())
+            {
+                match self.came_back(params, &bound) {
+                    Ok(CameBack::Parked(running)) => return self.next_turn(running, &bound).await,
+                    Ok(CameBack::Again(came)) => again = Some(came),
+                    Ok(CameBack::Anew(given)) => ahead = given,
+                    Ok(CameBack::Unanswered { questions, id, round }) => {
+                        return Some(self.input_required(questions, Origin::Parked(id), round, &bound));
                     }
+                    Err(answer) => return Some(answer),
                 }
             }
         }
@@ -263,7 +295,7 @@ impl Edge {
                 message: &message,
                 bound: &bound_inside,
             };
-            Some(edge.answer(&sender, &asked, outlet, again, cancel).await)
+            Some(edge.answer(&sender, &asked, outlet, Came { again, ahead }, cancel).await)
         };
         let running = Running { task: tokio::spawn(settled), turns: receiving, round: 0 };
         self.next_turn(running, &bound).await
@@ -275,10 +307,10 @@ impl Edge {
         sender: &Sender,
         asked: &Asked<'_>,
         outlet: Outlet,
-        again: Option<Again>,
+        came: Came,
         cancel: CancellationSignal,
     ) -> Answer {
-        let answer = self.answered(sender, asked, outlet, again, cancel).await;
+        let answer = self.answered(sender, asked, outlet, came, cancel).await;
         let structured =
             asked.method != "tools/call" || self.profile(&self.world.load(), sender).error_structured;
         if structured { answer } else { answer.without_structured_error() }
@@ -289,11 +321,14 @@ impl Edge {
         sender: &Sender,
         asked: &Asked<'_>,
         outlet: Outlet,
-        again: Option<Again>,
+        came: Came,
         cancel: CancellationSignal,
     ) -> Answer {
         if !self.offers(asked.method, sender.era()) {
             return Answer::unknown_method(asked.method);
+        }
+        if let Some(answer) = self.own_answer(sender, asked).await {
+            return answer;
         }
         let mode = self.mode(sender);
         match asked.method {
@@ -302,7 +337,7 @@ impl Edge {
                 match self.understand(sender, asked, outlet, cancel) {
                     Ok(mut call) => {
                         let mut round = 0;
-                        if let Some(again) = again {
+                        if let Some(again) = came.again {
                             (call.wants.input, call.parent) = (Some(again.input), again.parent);
                             round = again.round;
                         }
@@ -319,7 +354,7 @@ impl Edge {
                         {
                             return Answer::refused(document, sender.era(), asked.method, &manner);
                         }
-                        self.governed(sender, asked, call, round, &manner).await
+                        self.governed(sender, asked, call, (round, came.ahead), &manner).await
                     }
                     Err(answer) => answer,
                 }
@@ -328,6 +363,7 @@ impl Edge {
             "subscriptions/listen" => self.listen(sender, asked, &outlet, cancel).await,
             "resources/subscribe" => self.subscribe(sender, asked, outlet, cancel).await,
             "resources/unsubscribe" => self.unsubscribe(sender, asked),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(sender, asked, cancel).await,
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
             "tools/list" => {
@@ -354,6 +390,7 @@ impl Edge {
             "prompts/list" | "prompts/get" => !registry().prompts().is_empty(),
             "completion/complete" => registry().completes(),
             "server/discover" | "subscriptions/listen" => era == Era::Modern,
+            "tasks/get" | "tasks/update" | "tasks/cancel" => era == Era::Modern && self.allows_tasks(),
             "ping" | "logging/setLevel" => era == Era::Legacy,
             _ => false,
         }
@@ -393,7 +430,9 @@ impl Edge {
             return Answer::invalid_params("subscriptions/listen takes an object of notifications");
         };
         if !outlet.is_open() {
-            return Answer::invalid_params("subscriptions/listen needs a client that accepts event streams");
+            return Answer::invalid_params(
+                "subscriptions/listen needs an event stream: the client must accept one, and have fewer open than the operator allows",
+            );
         }
         let topics = news::wished(&wishes, |topic| match topic {
             Topic::Tools => true,
@@ -498,15 +537,16 @@ impl Edge {
                 (level.map_or(Level::OFF, |level| level as u8), Abilities::read(meta.client_capabilities))
             }
         };
-        let token = meta.progress_token.filter(|token| is_token(token)).map(ToOwned::to_owned);
+        let token = meta.progress_token.filter(|token| is_id(token)).map(ToOwned::to_owned);
         let wants = Wants {
             progress: token.is_some(),
             log_level: Level::of_threshold(threshold),
+            trace: meta.trace(),
             ..Wants::default()
         };
         let asker = Asker { abilities, owed: conversation.owed().clone(), turns: sender.turns.clone() };
-        let (log, gauntlet) = (self.lifecycle.log.clone(), self.gauntlet.clone());
-        let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, log, gauntlet));
+        let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
+        let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, lifecycle, gauntlet));
         Ok(Call {
             parent: None,
             is_source: false,
@@ -517,6 +557,7 @@ impl Edge {
             // Whoever is not the anonymous agent has proved it at the edge.
             authenticated: session.principal() != &self.principal,
             grants: self.access.granted(session.principal()),
+            groups: self.lifecycle.groups_of(session.principal()),
             access: self.access.clone(),
             message: asked.message.clone(),
             target,
@@ -532,7 +573,7 @@ impl Edge {
         sender: &Sender,
         asked: &Asked<'_>,
         mut call: Call,
-        begun: u32,
+        (begun, mut ahead): (u32, serde_json::Map<String, Value>),
         manner: &Manner,
     ) -> Answer {
         for round in begun.. {
@@ -542,12 +583,20 @@ impl Edge {
             {
                 response.mark["arg_repairs"] = json!(call.repairs);
             }
+            let response = match response {
+                Ok(Response { answered: Answered::Task(begun), mark, .. }) => {
+                    call.attendant.finish();
+                    return self.task_begun(sender.era(), call, manner, *begun, mark).await;
+                }
+                response => response,
+            };
             let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
             else {
                 call.attendant.finish();
                 let short = self.in_short(sender, asked, &response, &call, manner).await;
                 let answer = self.shown(sender.era(), asked.method, response, short, manner);
-                self.count_shown(&call, &answer);
+                self.count_shown(&call.session, &answer);
+                self.write_down(&call, &answer);
                 return answer;
             };
             let refuse = |document: &ErrorDocument| {
@@ -569,7 +618,19 @@ impl Edge {
                 let data = json!({"requiredCapabilities": {kind: {}}});
                 return Answer::Error { code: -32021, message, data: Some(data) };
             }
+            // What the client said before it was asked is the answer, if it is one (GOV-408: in a call of its own).
+            if let Some(responses) = required.answered_by(&mut ahead) {
+                if let Err(document) = call.attendant.pass_on(required.questions.values()).await {
+                    return refuse(&document);
+                }
+                call.parent = Some(*proposal);
+                call.wants.input = Some(Input { responses, state: required.state });
+                continue;
+            }
             if sender.era() == Era::Modern {
+                if let Err(document) = call.attendant.pass_on(required.questions.values()).await {
+                    return refuse(&document);
+                }
                 let rounds::Required { questions, state } = required;
                 let origin = Origin::Server { proposal: *proposal, state };
                 return self.input_required(questions, origin, round + 1, asked.bound);
@@ -619,7 +680,7 @@ impl Edge {
                 })
             }
             // Taken out before (see `governed`).
-            Ok(Response { answered: Answered::InputRequired(_), .. }) => {
+            Ok(Response { answered: Answered::InputRequired(_) | Answered::Task(_), .. }) => {
                 Answer::Error { code: -32603, message: "internal error".into(), data: None }
             }
             Ok(Response { answered: Answered::Failure(mut failure), upstream, mark, .. }) => {
@@ -661,24 +722,34 @@ impl Edge {
         let principal = sender.conversation.session().principal();
         let grants = self.access.granted(principal);
         let mode = self.mode(sender);
-        let (stand_ins, published);
-        let list = match (asked.method, mode) {
+        let (stand_ins, published, reached, besides);
+        let mut list = match (asked.method, mode) {
             ("tools/list", Mode::Passthrough) => {
                 published = self.published(&world, sender);
                 &published.list
             }
             ("tools/list", _) => {
                 let catalogue = world.catalogue();
-                let view = world.shelf().view(catalogue, world.registry(), &grants);
+                let orders = self.lifecycle.orders.load();
+                let namespaces = orders.namespaces(principal);
+                let view = world.shelf().view(catalogue, world.registry(), &grants, namespaces);
                 stand_ins = List::stand_ins(listed(mode, catalogue, &view));
                 &stand_ins
             }
             (method, _) => match world.list(method) {
-                Some(list) => list,
+                Some(list) => {
+                    reached = list.within(&grants);
+                    reached.as_ref().unwrap_or(list)
+                }
                 None => return Answer::unknown_method(method),
             },
         };
         if asked.method == "tools/list" {
+            let own = self.own_tools_of(sender);
+            if !own.is_empty() {
+                besides = list.with(&own);
+                list = &besides;
+            }
             let (profile, principal) = (self.profile(&world, sender).name.clone(), principal.clone());
             self.readers.note(Read { profile, mode, principal });
         }
@@ -692,9 +763,13 @@ impl Edge {
 
     fn discover(&self, sender: &Sender, mode: Mode) -> Bytes {
         let grants = self.access.granted(sender.conversation.session().principal());
+        let mut capabilities = self.capabilities();
+        if self.allows_tasks() {
+            capabilities["extensions"] = json!({TASKS: {}});
+        }
         let result = json!({
             "supportedVersions": SUPPORTED.map(Revision::as_str),
-            "capabilities": self.capabilities(),
+            "capabilities": capabilities,
             "instructions": self.instructions(sender, mode),
             "resultType": "complete",
             "ttlMs": listing::ttl_ms(&self.world.load(), &grants),
@@ -723,11 +798,6 @@ impl Edge {
     fn server_info(&self) -> Value {
         json!({"name": "portcullis", "title": "Portcullis", "version": self.version})
     }
-}
-
-/// Progress tokens are strings or integers.
-fn is_token(raw: &RawValue) -> bool {
-    raw.get().starts_with('"') || raw.get().parse::<i64>().is_ok()
 }
 
 /// `logging/setLevel`, which we answer ourselves.
@@ -825,6 +895,12 @@ impl Answer {
             };
         }
         Self::for_the_model(document, era)
+    }
+
+    /// A refusal as an error of the protocol, whatever it is about.
+    fn as_error(document: &ErrorDocument) -> Self {
+        let data = serde_json::to_value(document).expect("an error document is plain JSON");
+        Answer::Error { code: document.rpc_code(), message: document.message.clone(), data: Some(data) }
     }
 
     /// A refusal that a model can read and act on (CTX-80).

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use portcullis_upstream::Trace;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,6 +25,9 @@ pub(crate) struct Params<'a> {
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     pub(crate) request_state: Option<&'a RawValue>,
+    // Of `tasks/get` and its like.
+    #[serde(borrow, default, rename = "taskId")]
+    pub(crate) task_id: Option<Cow<'a, str>>,
     // Of `subscriptions/listen`.
     #[serde(borrow, default)]
     pub(crate) notifications: Option<&'a RawValue>,
@@ -83,6 +87,13 @@ pub(crate) struct Meta<'a> {
     /// How much of a result this call wants (SURF-74).
     #[serde(borrow, default, rename = "io.portcullis/result_detail")]
     pub(crate) result_detail: Option<Cow<'a, str>>,
+    // Whatever they are: what is no text is left out, and nothing fails of it.
+    #[serde(borrow, default)]
+    pub(crate) traceparent: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) tracestate: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) baggage: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "progressToken")]
     pub(crate) progress_token: Option<&'a RawValue>,
 }
@@ -92,6 +103,16 @@ pub(crate) struct Meta<'a> {
 pub(crate) struct ClientInfo {
     #[serde(default)]
     pub(crate) name: String,
+}
+
+impl Meta<'_> {
+    /// Whose work the request is part of.
+    pub(crate) fn trace(&self) -> Trace {
+        let text =
+            |raw: Option<&RawValue>| raw.and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
+        let (parent, state) = (text(self.traceparent), text(self.tracestate));
+        Trace::read(parent.as_deref(), state.as_deref(), text(self.baggage).as_deref())
+    }
 }
 
 impl<'a> Params<'a> {

@@ -8,7 +8,7 @@ use portcullis_core::digest::to_hex;
 use portcullis_core::jsonrpc::RpcError;
 use portcullis_gauntlet::{CompiledSchema, Gauntlet, Raw, SchemaRole};
 use portcullis_governance::boundary::BoxFuture;
-use portcullis_governance::declaration::ServerRequest;
+use portcullis_governance::declaration::{ServerRequest, TASKS};
 use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::Unanswered;
 use rand::RngExt as _;
@@ -46,6 +46,16 @@ impl Abilities {
         self.0["elicitation"]["url"].is_object()
     }
 
+    /// Whether the client can be asked this.
+    pub(crate) fn can_answer(&self, question: &Question) -> bool {
+        question.kind().is_some_and(|kind| self.has(kind))
+    }
+
+    /// Whether the client takes a task for an answer.
+    pub(crate) fn takes_tasks(&self) -> bool {
+        self.0["extensions"][TASKS].is_object()
+    }
+
     /// What this client and a declaration have in common (PRO-63).
     pub(crate) fn within(&self, declared: &Value) -> Value {
         let mut common = json!({});
@@ -53,6 +63,9 @@ impl Abilities {
             if self.has(kind) && declared.get(kind.as_str()).is_some() {
                 common[kind.as_str()] = json!({});
             }
+        }
+        if self.takes_tasks() && declared["extensions"][TASKS].is_object() {
+            common["extensions"] = json!({TASKS: {}});
         }
         common
     }
@@ -90,6 +103,15 @@ pub(crate) fn prepare(
     }
     let mut params: Value =
         serde_json::from_str(params.get()).map_err(|_| refuse("params are not readable"))?;
+    // Which request its progress is about is the server's affair (PRO-11); nobody here would know the token.
+    if let Some(meta) = params["_meta"].as_object_mut() {
+        meta.remove("progressToken");
+    }
+    if params["_meta"].as_object().is_none_or(serde_json::Map::is_empty)
+        && let Some(members) = params.as_object_mut()
+    {
+        members.remove("_meta");
+    }
     let clean = |text: &mut Value| {
         if let (Value::String(text), Some(gauntlet)) = (text, uncleaned) {
             let cleaned = gauntlet.clean_text(Raw::new(text.as_str()));
@@ -205,7 +227,12 @@ pub(crate) struct Asker {
 impl Asker {
     /// Whether the client can be asked all of this.
     pub(crate) fn can_answer(&self, question: &Question) -> bool {
-        question.kind().is_some_and(|kind| self.abilities.has(kind))
+        self.abilities.can_answer(question)
+    }
+
+    /// Whether the client can be asked this, and hears it.
+    pub(crate) fn reaches(&self, question: &Question, outlet: &Outlet) -> bool {
+        self.can_answer(question) && (self.turns.is_some() || outlet.is_open())
     }
 
     /// Whether the client can be given a link to show.
@@ -220,7 +247,7 @@ impl Asker {
         outlet: Outlet,
     ) -> BoxFuture<'static, Result<Value, Unanswered>> {
         let refuse = |code, message: &str| Unanswered::Refused { code, message: message.into() };
-        if !self.can_answer(&question) || (self.turns.is_none() && !outlet.is_open()) {
+        if !self.reaches(&question, &outlet) {
             let error = refuse(-32601, "the client cannot be asked this");
             return Box::pin(async move { Err(error) });
         }

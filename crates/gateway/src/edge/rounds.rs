@@ -5,11 +5,13 @@
 //! as requests on the stream of its call.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bytes::Bytes;
 use portcullis_core::canon::to_jcs;
 use portcullis_core::digest::to_hex;
 use portcullis_core::error::{ErrorDocument, Fault};
+use portcullis_core::jsonrpc::Message;
 use portcullis_core::{ErrorCode, ProposalId, Sha256Digest};
 use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::{Input, Unanswered};
@@ -20,9 +22,12 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use super::conversation::Conversation;
 use super::questions::{self, Question};
 use super::{Answer, Edge, Era, Params, Sender};
 use crate::lifecycle::Violation;
+use crate::target::Target;
+use crate::world::World;
 
 /// GOV-408.
 pub(super) const ROUNDS: u32 = 4;
@@ -88,23 +93,49 @@ impl Parking {
     }
 }
 
-/// What a state is bound to: who asked for what, with which arguments.
-pub(super) fn binding(sender: &Sender, method: &str, params: &Params<'_>) -> Vec<String> {
-    let arguments = params.arguments.map_or("{}", RawValue::get);
-    let canonical = serde_json::from_str::<Value>(arguments).ok().and_then(|value| to_jcs(&value).ok());
-    let name = params.name.as_deref().or(params.uri.as_deref()).unwrap_or_default();
-    vec![
-        "state".into(),
-        sender.conversation.session().principal().to_string(),
-        method.to_owned(),
-        name.to_owned(),
-        Sha256Digest::of(&canonical.unwrap_or_default()).to_string(),
-    ]
+/// What a state is bound to: who asked for what, with which arguments, of which registration (PRO-11). Worked out when a
+/// state is handed out or comes back, which few requests see.
+#[derive(Debug, Clone)]
+pub(crate) struct Bound {
+    conversation: Arc<Conversation>,
+    message: Bytes,
+    /// As it was when the request came.
+    world: Arc<World>,
+}
+
+impl Bound {
+    pub(super) fn new(sender: &Sender, message: &Bytes, world: Arc<World>) -> Self {
+        Self { conversation: sender.conversation.clone(), message: message.clone(), world }
+    }
+
+    /// None for what no state can be handed out for.
+    fn parts(&self) -> Option<[String; 6]> {
+        let asked = Message::read(&self.message)?;
+        let (method, params) = (asked.method?, Params::read(asked.params?).ok()?);
+        let target = match &*method {
+            "prompts/get" => params.name.as_deref().map(|name| Target::Prompt(name.to_owned())),
+            "resources/read" => params.uri.as_deref().map(|uri| Target::Resource(uri.to_owned())),
+            _ => params.name.as_deref().map(|name| Target::Tool(name.to_owned())),
+        };
+        let found = target.and_then(|target| target.find(self.world.registry()));
+        let epoch = found.map(|found| found.entry.tool.epoch().to_string()).unwrap_or_default();
+        let arguments = params.arguments.map_or("{}", RawValue::get);
+        let canonical = serde_json::from_str::<Value>(arguments).ok().and_then(|value| to_jcs(&value).ok());
+        let name = params.name.or(params.uri).unwrap_or_default();
+        Some([
+            "state".into(),
+            self.conversation.session().principal().to_string(),
+            method.into_owned(),
+            name.into_owned(),
+            Sha256Digest::of(&canonical.unwrap_or_default()).to_string(),
+            epoch,
+        ])
+    }
 }
 
 impl Edge {
     /// Waits for what comes next of a call: its answer, or a question that ends this round.
-    pub(super) async fn next_turn(&self, mut running: Running, bound: &[String]) -> Option<Answer> {
+    pub(super) async fn next_turn(&self, mut running: Running, bound: &Bound) -> Option<Answer> {
         tokio::select! {
             biased;
             Some(Turn { question, answer }) = running.turns.recv() => {
@@ -119,17 +150,18 @@ impl Edge {
     }
 
     /// The answers a client came back with: for a parked call, which goes on, or for a new call of a modern server.
-    pub(super) fn came_back(&self, params: &Params<'_>, bound: &[String]) -> Result<CameBack, Answer> {
+    pub(super) fn came_back(&self, params: &Params<'_>, bound: &Bound) -> Result<CameBack, Answer> {
         let Some(raw) = params.request_state else {
-            // Answers to what nobody asked mean nothing.
-            return Ok(CameBack::Anew);
+            // Answers to what nobody asked yet: they count if it is asked, and are judged then.
+            let given = params.input_responses.and_then(|raw| serde_json::from_str(raw.get()).ok());
+            return Ok(CameBack::Anew(given.unwrap_or_default()));
         };
         let Ok(state) = serde_json::from_str::<String>(raw.get()) else {
             return Err(Answer::invalid_params("requestState is a text that was handed out here"));
         };
-        let bound: Vec<&str> = bound.iter().map(String::as_str).collect();
-        let opened =
-            self.seal.open(&bound, &state).and_then(|text| serde_json::from_slice::<Carried>(&text).ok());
+        let opened = (bound.parts())
+            .and_then(|parts| self.seal.open(&parts.each_ref().map(String::as_str), &state))
+            .and_then(|text| serde_json::from_slice::<Carried>(&text).ok());
         let now = self.lifecycle.clock.now().as_millis();
         let Some(carried) = opened.filter(|carried| now < carried.expires) else {
             return Err(Answer::invalid_params(
@@ -225,7 +257,7 @@ impl Edge {
         questions: BTreeMap<String, Question>,
         origin: Origin,
         round: u32,
-        bound: &[String],
+        bound: &Bound,
     ) -> Answer {
         let requests: Map<String, Value> = (questions.iter())
             .map(|(key, question)| {
@@ -243,11 +275,13 @@ impl Edge {
             let message = "the server's questions are too long to be carried".into();
             return Answer::Error { code: -32603, message, data: None };
         }
-        let bound: Vec<&str> = bound.iter().map(String::as_str).collect();
+        let Some(parts) = bound.parts() else {
+            return Answer::Error { code: -32603, message: "internal error".into(), data: None };
+        };
         let result = json!({
             "resultType": "input_required",
             "inputRequests": requests,
-            "requestState": self.seal.close(&bound, &text),
+            "requestState": self.seal.close(&parts.each_ref().map(String::as_str), &text),
         });
         Answer::Result(result.to_string().into())
     }
@@ -255,8 +289,8 @@ impl Edge {
 
 /// How a client came back.
 pub(super) enum CameBack {
-    /// With nothing that was asked for: as if it came for the first time.
-    Anew,
+    /// With nothing that was asked for: as if it came for the first time, with answers to what it expects to be asked.
+    Anew(Map<String, Value>),
     /// To a call that waited here, without the answer it waits for.
     Unanswered { questions: BTreeMap<String, Question>, id: String, round: u32 },
     /// To a call that waited here.
@@ -271,6 +305,19 @@ pub(super) struct Again {
     pub(super) input: Input,
     pub(super) round: u32,
     pub(super) parent: Option<ProposalId>,
+}
+
+impl Required {
+    /// The answers to all of the questions, if a client gave them before it was asked and they fit. They are used once.
+    pub(super) fn answered_by(&self, given: &mut Map<String, Value>) -> Option<Value> {
+        let given = std::mem::take(given);
+        let judged = |(key, question): (&String, &Question)| {
+            let answer = questions::judge(question, given.get(key)?.clone()).ok()?;
+            Some((key.clone(), answer))
+        };
+        let answers: Map<String, Value> = self.questions.iter().map(judged).collect::<Option<_>>()?;
+        (!answers.is_empty()).then_some(Value::Object(answers))
+    }
 }
 
 /// Who asks.

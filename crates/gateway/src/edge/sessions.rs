@@ -14,6 +14,7 @@ use serde_json::json;
 use super::conversation::Conversation;
 use super::questions::Abilities;
 use super::revision::{MODERN, Revision};
+use crate::surface::Listener;
 
 /// More sessions than this at once are refused: an agent that loops on `initialize` must not fill our memory.
 const MOST: usize = 10_000;
@@ -84,11 +85,11 @@ impl Sessions {
         &self,
         principal: &Principal,
         client: &str,
-        revision: Revision,
-        abilities: Abilities,
+        (revision, abilities): (Revision, Abilities),
+        listener: Listener,
     ) -> Arc<Conversation> {
         let session = self.session(principal, client, true);
-        Arc::new(Conversation::new(session, client, revision, abilities))
+        Arc::new(Conversation::new(session, client, revision, abilities, listener))
     }
 
     /// The session of a legacy id, if it is this principal's and not idle for too long.
@@ -158,7 +159,7 @@ impl Sessions {
             return None;
         }
         let session = self.session(principal, client, false);
-        let conversation = Arc::new(Conversation::new(session, client, revision, abilities));
+        let conversation = Arc::new(Conversation::new(session, client, revision, abilities, Listener::Http));
         live.insert(key, Live { conversation: conversation.clone() });
         Some(conversation)
     }

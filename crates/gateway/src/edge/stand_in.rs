@@ -14,10 +14,15 @@ use crate::target::{Found, Target};
 impl Edge {
     /// What a client is shown: what it chose, else what was said or found to be best for it.
     pub(crate) fn mode(&self, sender: &Sender) -> Mode {
+        let conversation = &sender.conversation;
+        // What an operator ordered for the agent goes before what its client chose.
+        let orders = self.lifecycle.orders.load();
+        if let Some(profile) = orders.profile(conversation.session().principal()) {
+            return profile.mode;
+        }
         if let Some(mode) = sender.mode {
             return mode;
         }
-        let conversation = &sender.conversation;
         conversation.mode(|| {
             let world = self.world.load();
             world.shelf().options().choose(conversation.client(), world.registry().tools().len())
@@ -35,7 +40,9 @@ impl Edge {
         };
         let (name, world) = (name.clone(), self.world.load());
         let catalogue = world.catalogue();
-        let view = world.shelf().view(catalogue, world.registry(), &call.grants);
+        let orders = self.lifecycle.orders.load();
+        let namespaces = orders.namespaces(sender.conversation.session().principal());
+        let view = world.shelf().view(catalogue, world.registry(), &call.grants, namespaces);
         let mut ledger = world.shelf().options().browse.cache_stable.then(|| sender.conversation.ledger());
         let mut looking = Looking {
             world: &world,
@@ -51,7 +58,15 @@ impl Edge {
                 call.target = Target::Nothing(name);
                 Ok(Manner::Native)
             }
-            Some(Meta::Answer(result)) => Err(Answer::Result(result.into())),
+            // CTX-93: looking is counted too, and what is found is read.
+            Some(Meta::Answer(result)) => Err(match self.admitted(&call.session, &name, &name) {
+                Ok(()) => {
+                    let answer = Answer::Result(result.into());
+                    self.count_shown(&call.session, &answer);
+                    answer
+                }
+                Err(document) => Answer::for_the_model(&document, sender.era()),
+            }),
             Some(Meta::Call(governed)) => {
                 (call.target, call.arguments) = (governed.target, governed.arguments);
                 self.mend(call);
@@ -96,8 +111,13 @@ impl Edge {
                 hints["verified"] = json!(false);
                 let effects: Vec<&str> =
                     meant.item.effects.iter().map(portcullis_catalog::Effect::as_str).collect();
+                let (session, now) = (&call.session, self.lifecycle.clock.uptime());
+                let short = entry.tool.id().short();
+                let within = self.controls.would_admit(session.principal(), session.id(), short, now);
+                let limits = if within.is_ok() { "pass" } else { "limited" };
                 let mut checks = vec![
                     json!({"name": "schema", "status": "pass"}),
+                    json!({"name": "rate_limit", "status": limits}),
                     json!({"name": "policy", "status": policy}),
                 ];
                 // SURF-91: nothing is fetched to find out what would happen.

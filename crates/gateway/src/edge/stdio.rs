@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use super::Edge;
 use super::lines::Lines;
 use crate::exposure::Mode;
+use crate::surface::Listener;
 
 /// Longest line taken from a client.
 const MAX_LINE: usize = 4 << 20;
@@ -33,14 +34,10 @@ impl Edge {
         let (replies, outbox) = mpsc::unbounded_channel();
         let writer = tokio::spawn(write_lines(output, outbox));
         let mut lines = BufReader::with_capacity(64 << 10, input);
-        let mut client = Lines::new(self.principal().clone(), replies).showing(mode);
+        let mut client = Lines::new(self.principal().clone(), Listener::Stdio, replies).showing(mode);
         let mut line = Vec::new();
-        loop {
-            line.clear();
-            if lines.read_until(b'\n', &mut line).await? == 0 {
-                break;
-            }
-            if line.len() > MAX_LINE {
+        while let Some(whole) = next_line(&mut lines, &mut line, MAX_LINE).await? {
+            if !whole {
                 client.refuse(-32600, "the message is longer than 4 MiB");
                 continue;
             }
@@ -51,6 +48,36 @@ impl Edge {
         }
         client.end().await;
         writer.await.map_err(std::io::Error::other)?
+    }
+}
+
+/// Reads one line; what is longer than the limit is read past and not kept, so that nobody fills our memory with one. `None`
+/// at the end of the input, else whether it is whole.
+async fn next_line(
+    input: &mut (impl AsyncBufRead + Unpin),
+    line: &mut Vec<u8>,
+    limit: usize,
+) -> std::io::Result<Option<bool>> {
+    line.clear();
+    let (mut read, mut whole) = (0, true);
+    loop {
+        let chunk = input.fill_buf().await?;
+        if chunk.is_empty() {
+            return Ok((read > 0).then_some(whole));
+        }
+        let end = chunk.iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(chunk.len(), |end| end + 1);
+        whole &= line.len() + taken <= limit;
+        if whole {
+            line.extend_from_slice(&chunk[..taken]);
+        } else {
+            line.clear();
+        }
+        read += taken;
+        input.consume(taken);
+        if end.is_some() {
+            return Ok(Some(whole));
+        }
     }
 }
 
@@ -69,4 +96,25 @@ async fn write_lines(
         output.flush().await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_read_past_and_not_kept() {
+        // PRO-31, T-PRO-6
+        let text = format!("short\n{}\nafter\nunfinished", "x".repeat(50));
+        // A small buffer, so that lines come in pieces.
+        let mut input = BufReader::with_capacity(8, text.as_bytes());
+        let mut line = Vec::new();
+        let mut seen = Vec::new();
+        while let Some(whole) = next_line(&mut input, &mut line, 20).await.unwrap() {
+            assert!(line.capacity() <= 64, "what is not kept takes no room");
+            seen.push((whole, String::from_utf8(line.clone()).unwrap()));
+        }
+        let line = |text: &str| (true, text.to_owned());
+        assert_eq!(seen, [line("short\n"), (false, String::new()), line("after\n"), line("unfinished")]);
+    }
 }

@@ -149,7 +149,10 @@ impl Edge {
         let (entry, uri) = (&decided.entry, call.target.name());
         let world = self.world.load();
         let followed = match world.upstream(entry.tool.id().server()) {
-            Some(upstream) => upstream.follow(&self.world, &entry.server, (&decided.uri, uri), inbox).await,
+            Some(upstream) => {
+                let whose = (&**entry, &call.session);
+                upstream.follow(&self.world, whose, (&decided.uri, uri), inbox).await
+            }
             None => Err(UpstreamError::Closed.into()),
         };
         let (log, session) = (self.lifecycle.log.clone(), call.session.clone());

@@ -27,7 +27,8 @@ impl Edge {
     /// The list of definitions as this client gets it.
     pub(super) fn published(&self, world: &World, sender: &Sender) -> Arc<Published> {
         let principal = sender.conversation.session().principal();
-        let hidden = world.hidden(&self.access.granted(principal));
+        let orders = self.lifecycle.orders.load();
+        let hidden = world.hidden(&self.access.granted(principal), orders.namespaces(principal));
         world.published(sender.era(), self.profile(world, sender), &hidden, &self.usable.of(principal))
     }
 
@@ -37,6 +38,7 @@ impl Edge {
             conversation: sender.conversation.clone(),
             usable: self.usable.clone(),
             access: self.access.clone(),
+            orders: self.lifecycle.orders.clone(),
         }
     }
 
@@ -82,28 +84,34 @@ pub(crate) struct Reader {
     pub(super) conversation: Arc<Conversation>,
     pub(super) usable: Arc<Usable>,
     pub(super) access: Arc<Access>,
+    pub(super) orders: Arc<crate::orders::OrdersCell>,
 }
 
 impl Reader {
     /// Changes when what a list method lists for this client does.
     pub(super) fn digest(&self, world: &World, method: &str) -> Option<Sha256Digest> {
         if method != "tools/list" {
-            return Some(world.list(method)?.digest());
+            let (list, principal) = (world.list(method)?, self.conversation.session().principal());
+            let reached = list.within(&self.access.granted(principal));
+            return Some(reached.as_ref().unwrap_or(list).digest());
         }
         let (era, principal) = (self.conversation.era(), self.conversation.session().principal());
-        let hidden = world.hidden(&self.access.granted(principal));
+        let orders = self.orders.load();
+        let hidden = world.hidden(&self.access.granted(principal), orders.namespaces(principal));
         let profile = profile(world, &self.conversation);
         let published = world.published(era, profile, &hidden, &self.usable.of(principal));
         Some(published.list.digest())
     }
 }
 
-/// What kind of client this is (SURF-61): what the operator says of the agent, else what the client calls itself, else
-/// what is said of all. A modern request stands for itself: there a list may vary by who asks, not by what the asking
+/// What kind of client this is (SURF-61): what the operator says of the agent, else of where it comes in, else what the
+/// client calls itself, else what is said of all. A modern request stands for itself: there a list may vary by who asks, not by what the asking
 /// program calls itself.
 fn profile<'w>(world: &'w World, conversation: &Conversation) -> &'w Profile {
     let options = world.surface_options();
-    if let Some(named) = options.principals.get(&conversation.session().principal().to_string()) {
+    let principal = conversation.session().principal().to_string();
+    let said = options.principals.get(&principal).or_else(|| options.listeners.get(&conversation.listener()));
+    if let Some(named) = said {
         return options.profile(named);
     }
     match conversation.era() {

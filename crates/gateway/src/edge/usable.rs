@@ -23,6 +23,7 @@ use super::{Edge, told_to_stop};
 use crate::gates::ArgumentGate;
 use crate::lifecycle::Call;
 use crate::lifecycle::gating::Asked;
+use crate::surface::Listener;
 use crate::target::Target;
 
 /// Arguments that are not published: tool, argument.
@@ -160,8 +161,12 @@ impl Edge {
     /// Tries a gate's source once, as one agent: what it came to, for an operator (SURF-97).
     pub async fn try_gate(&self, gate: &ArgumentGate, principal: &Principal) -> Vec<Tried> {
         let revision = super::MODERN;
-        let conversation =
-            self.sessions.open_unlisted(principal, "portcullis-gate-test", revision, Abilities::default());
+        let conversation = self.sessions.open_unlisted(
+            principal,
+            "portcullis-gate-test",
+            (revision, Abilities::default()),
+            Listener::Http,
+        );
         let mut tried = Vec::new();
         for gated in gate.tools() {
             let document = self.document_of(&conversation, gate, gated).await;
@@ -193,17 +198,18 @@ impl Edge {
         let entry = entry.ok_or("no_source")?;
         let session = conversation.session();
         let asker = Asker { abilities: Abilities::default(), owed: conversation.owed().clone(), turns: None };
-        let (log, gauntlet) = (self.lifecycle.log.clone(), self.gauntlet.clone());
+        let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
         let (_canceller, cancel) = CancellationSignal::pair();
         let call = Call {
             parent: None,
             is_source: true,
             wants: Wants::default(),
-            attendant: Arc::new(Attendant::new(None, Level::OFF, Outlet::None, asker, log, gauntlet)),
+            attendant: Arc::new(Attendant::new(None, Level::OFF, Outlet::None, asker, lifecycle, gauntlet)),
             session: session.clone(),
             client: conversation.client().to_owned(),
             authenticated: session.principal() != &self.principal,
             grants: self.access.granted(session.principal()),
+            groups: self.lifecycle.groups_of(session.principal()),
             access: self.access.clone(),
             // Nobody sent a message: the gateway asks for itself, and says so.
             message: Bytes::from(json!({"gate": gate.id(), "gated": gated}).to_string()),

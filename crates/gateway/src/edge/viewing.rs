@@ -7,6 +7,7 @@ use super::{Answer, Asked, Era, Params, Sender};
 use crate::exposure::{Manner, Mode};
 use crate::lifecycle::gating::unescaped;
 use crate::lifecycle::{Answered, Call, Response};
+use crate::shaping::bounds::ResultOptions;
 use crate::shaping::{Provenance, TOOL_VIEW, Viewer, as_documents};
 use portcullis_context::bound::Detail;
 use portcullis_core::error::ErrorDocument;
@@ -35,8 +36,14 @@ impl super::Edge {
         if is_ours && result.is_error() {
             return self.with_document(result.json());
         }
+        let orders = self.lifecycle.orders.load();
+        let ordered = orders.profile(call.session.principal()).and_then(|profile| profile.result_budget);
         if shapes {
-            let came = Provenance { cache_hit: *cache_hit, repairs: call.repairs.clone() };
+            let came = Provenance {
+                cache_hit: *cache_hit,
+                repairs: call.repairs.clone(),
+                inline_chars: ordered.map(|budget| budget as usize),
+            };
             return self.shaping.shape(result, entry, *proposal, &call.session, came).await;
         }
         let world = self.world.load();
@@ -45,7 +52,11 @@ impl super::Edge {
             let json = std::str::from_utf8(result.json()).ok()?;
             return as_documents(json, entry.tool.id().item().name());
         }
-        let of_client = &profile.results;
+        // What an operator ordered for the agent goes before what is set for its kind of client.
+        let of_client = &ordered.map_or_else(
+            || profile.results.clone(),
+            |budget| ResultOptions::within(budget as usize).or(&profile.results),
+        );
         let meta = asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.meta);
         let detail = match meta.and_then(|meta| meta.result_detail).as_deref() {
             Some("compact") => Some(Detail::Compact),
@@ -80,20 +91,28 @@ impl super::Edge {
             asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.arguments);
         let session = sender.conversation.session();
         let world = self.world.load();
+        let groups = self.lifecycle.groups_of(session.principal());
         let viewer = Viewer {
             session,
             registry: world.registry(),
             authenticated: session.principal() != &self.principal,
             client: sender.conversation.client(),
+            groups: &groups,
             now: self.lifecycle.clock.now(),
         };
+        // CTX-93
+        if let Err(document) = self.admitted(session, TOOL_VIEW, TOOL_VIEW) {
+            return Answer::for_the_model(&document, sender.era());
+        }
         match self.shaping.view(&self.lifecycle.log, viewer, arguments).await {
             Ok(mut result) => {
                 if sender.era() == Era::Modern {
                     result.truncate(result.len() - 1);
                     result.push_str(",\"resultType\":\"complete\"}");
                 }
-                Answer::Result(result.into())
+                let answer = Answer::Result(result.into());
+                self.count_shown(session, &answer);
+                answer
             }
             Err(document) => Answer::for_the_model(&document, sender.era()),
         }

@@ -10,10 +10,11 @@
 //! results a model can read.
 
 pub(crate) mod definitions;
+mod embeddings;
 pub(crate) mod meta_call;
 pub(crate) mod refusal;
 pub(crate) mod shape;
-pub(crate) mod shelf;
+mod shelf;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use portcullis_catalog::{BrowseOptions, Form, SchemaLimits};
 use portcullis_gauntlet::Glob;
 use serde::{Deserialize, Serialize};
 
+pub use embeddings::Embeddings;
 pub(crate) use meta_call::Manner;
 pub(crate) use shelf::Shelf;
 
@@ -80,6 +82,8 @@ pub struct ExposureOptions {
     pub browse: Browsing,
     /// Words that stand for one another, besides the built-in ones.
     pub synonyms: Option<std::sync::Arc<portcullis_catalog::Synonyms>>,
+    /// What finds by meaning, if an operator installed it.
+    pub embeddings: Option<Embeddings>,
 }
 
 /// Which of a server's tools are shown: hides, never declares.

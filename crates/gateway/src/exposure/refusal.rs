@@ -1,8 +1,8 @@
 //! Refusals a model can read (CTX-80): every failure behind a meta-tool is a result.
 
 use portcullis_catalog::{BrowseError, SelectableItem};
-use portcullis_core::ErrorCode;
 use portcullis_core::error::{ErrorDocument, one_line};
+use portcullis_core::{ErrorCode, IncidentId};
 use serde_json::{Value, json};
 
 use crate::edge::Era;
@@ -18,6 +18,14 @@ pub(crate) fn as_result(document: &ErrorDocument, era: Era) -> String {
         result["resultType"] = json!("complete");
     }
     result.to_string()
+}
+
+/// A call that ended in a defect of ours. The number is in the log beside the line that says where.
+pub(crate) fn of_a_defect(incident: IncidentId) -> ErrorDocument {
+    tracing::error!(%incident, "a call ended in the defect told above");
+    let message =
+        "a defect of the gateway ended this call; whether it was made is on record under its proposal";
+    ErrorDocument::new(ErrorCode::Internal, "", message).with("incident", incident.to_string())
 }
 
 /// Why there is nothing to look at.
@@ -44,6 +52,9 @@ pub(crate) fn of_call(
 ) -> ErrorDocument {
     document.path = one_line(id);
     let (Some(item), ErrorCode::ArgsInvalid) = (item, document.error) else { return document };
+    if let Some(Value::Array(errors)) = document.details.remove("errors") {
+        document = document.with("violations", errors.iter().map(violation).collect::<Value>());
+    }
     match schema.filter(|schema| schema.to_string().len() <= SCHEMA_BYTES) {
         Some(schema) => document.with("schema", schema),
         None => {
@@ -51,4 +62,9 @@ pub(crate) fn of_call(
             document.with("signature", one_line(&signature)).with("schema_truncated", true)
         }
     }
+}
+
+/// What is wrong with one argument, as meta-tools say it.
+fn violation(error: &Value) -> Value {
+    json!({"pointer": error["pointer"], "rule": error["keyword"], "expected": error["message"]})
 }

@@ -1,9 +1,10 @@
 //! The catalogue of a world: built of what is registered, once, and kept while that does not change.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use portcullis_catalog::{
-    BuildOptions, CatalogSnapshot, Effect, Kind, Labels, ServerCtx, Source, Synonyms, ToolDef, View,
+    BuildOptions, CatalogSnapshot, Effect, Kind, Labels, SemanticError, SemanticScorer, ServerCtx, Source,
+    Synonyms, ToolDef, View,
 };
 use portcullis_gauntlet::{Gauntlet, Grants};
 use portcullis_governance::accepted::AcceptedTool;
@@ -14,18 +15,23 @@ use serde_json::Value;
 use super::ExposureOptions;
 use crate::surface::audience::Hidden;
 
+/// What finds by meaning, or why nothing does.
+type Semantic = Result<Arc<dyn SemanticScorer>, SemanticError>;
+
 /// Where catalogues come from.
 #[derive(Debug)]
 pub(crate) struct Shelf {
     options: ExposureOptions,
     gauntlet: Arc<Gauntlet>,
+    /// Read for the first catalogue, and kept.
+    semantic: OnceLock<Option<Semantic>>,
     /// The newest one, and what it was built of.
     newest: Mutex<Option<(String, Arc<CatalogSnapshot>)>>,
 }
 
 impl Shelf {
     pub(crate) fn new(options: ExposureOptions, gauntlet: Arc<Gauntlet>) -> Self {
-        Self { options, gauntlet, newest: Mutex::new(None) }
+        Self { options, gauntlet, semantic: OnceLock::new(), newest: Mutex::new(None) }
     }
 
     /// The next catalogue is built anew, whatever it is built of.
@@ -61,7 +67,7 @@ impl Shelf {
     fn build(&self, epoch: u64, registry: &Registry) -> CatalogSnapshot {
         // Registrations are numbered in time, so who came first keeps its ids (CAT-26).
         let mut order: Vec<_> =
-            registry.servers().map(|server| (server.epoch().to_string(), server)).collect();
+            registry.servers().map(|server| (server.record.since().to_string(), server)).collect();
         order.sort_by(|(a, _), (b, _)| a.cmp(b));
         let all = [registry.tools(), registry.resources(), registry.templates(), registry.prompts()];
         let sources: Vec<Source<'_>> = (order.iter().enumerate())
@@ -83,8 +89,20 @@ impl Shelf {
         let options = BuildOptions {
             synonyms: self.options.synonyms.as_ref().map(|more| Arc::new(Synonyms::built_in().with(more))),
             forms: vec![self.options.browse.form],
+            semantic: self.semantic(),
         };
         CatalogSnapshot::build(epoch, &sources, &options)
+    }
+
+    fn semantic(&self) -> Option<Semantic> {
+        let load = || {
+            let loaded = self.options.embeddings.as_ref()?.load();
+            if let Err(error) = &loaded {
+                tracing::warn!(%error, "search goes by words alone");
+            }
+            Some(loaded)
+        };
+        self.semantic.get_or_init(load).clone()
     }
 
     fn definition<'r>(&self, entry: &'r ToolEntry) -> ToolDef<'r> {
@@ -109,22 +127,29 @@ impl Shelf {
 
     /// Tools that somebody with these grants is not shown in a list of whole definitions: what could never be called, and
     /// what the operator hides. What is halted stays listed there.
-    pub(crate) fn hidden(&self, registry: &Registry, grants: &Grants) -> Hidden {
-        if *grants == Grants::Declared && self.options.filters.is_empty() {
+    pub(crate) fn hidden(&self, registry: &Registry, grants: &Grants, namespaces: &[String]) -> Hidden {
+        if *grants == Grants::Declared && self.options.filters.is_empty() && namespaces.is_empty() {
             return Hidden::new();
         }
         let hides = |entry: &&Arc<ToolEntry>| {
             let (server, name) = (entry.tool.id().server().as_str(), entry.tool.id().item().name());
             let filtered = self.options.filters.get(server).is_some_and(|filter| !filter.shows(name));
-            filtered || !grants.reach(entry.tool.id().short())
+            filtered || !grants.reach(entry.tool.id().short()) || !self.is_within(server, namespaces)
         };
         registry.tools().iter().filter(hides).map(|entry| entry.wire_name.clone()).collect()
     }
 
     /// What somebody with these grants sees: nothing that could never be called (CAT-53), nothing of a halted server, nothing
     /// the operator hides.
-    pub(crate) fn view(&self, catalogue: &CatalogSnapshot, registry: &Registry, grants: &Grants) -> View {
+    pub(crate) fn view(
+        &self,
+        catalogue: &CatalogSnapshot,
+        registry: &Registry,
+        grants: &Grants,
+        namespaces: &[String],
+    ) -> View {
         if *grants == Grants::Declared
+            && namespaces.is_empty()
             && self.options.filters.is_empty()
             && registry.servers().all(ServerEntry::is_active)
         {
@@ -138,8 +163,14 @@ impl Shelf {
             let shown =
                 self.options.filters.get(&item.server).is_none_or(|filter| filter.shows(&item.upstream_name));
             let short = item.identity.rsplit_once('@').map_or(item.identity.as_str(), |(short, _)| short);
-            server.is_active() && shown && grants.reach(short)
+            server.is_active() && shown && grants.reach(short) && self.is_within(&item.server, namespaces)
         })
+    }
+
+    /// Whether a server's namespace is among these; no namespaces are all of them.
+    fn is_within(&self, server: &str, namespaces: &[String]) -> bool {
+        let own = self.options.namespaces.get(server).map_or(server, String::as_str);
+        namespaces.is_empty() || namespaces.iter().any(|namespace| namespace == own || namespace == server)
     }
 }
 

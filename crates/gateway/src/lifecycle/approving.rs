@@ -1,5 +1,7 @@
 //! Steps 5 and 6: whether somebody must approve, asking, and waiting for the word.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use portcullis_audit::{EventName, RetentionClass, Role};
 use portcullis_core::error::ErrorDocument;
@@ -12,9 +14,13 @@ use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::request::CanonicalRequest;
 use serde_json::json;
 
+use super::ceilings::Ceiling;
 use super::stopping::Passing;
 use super::{Call, Lifecycle, Proposal, blocked};
 use crate::edge::attendant::Shown;
+
+/// How often a client hears that its call waits (GOV-904).
+const TELLS_EACH: Duration = Duration::from_secs(5);
 
 impl Lifecycle {
     /// Steps 5 and 6. Not needed, already met, or asked for and waited for. Operators decide in the control
@@ -24,18 +30,18 @@ impl Lifecycle {
         call: &Call,
         request: &'r CanonicalRequest,
         entry: &ToolEntry,
-        decision: &Decision<'r>,
+        (decision, ceiling): (&Decision<'r>, &Ceiling),
         evidence: &Evidence,
         proposal: &mut Proposal,
     ) -> Result<Authorised<'r>, ErrorDocument> {
         // GOV-1203: a call that stops its session is asked about, whatever was granted before.
         if proposal.passing == Passing::Freely {
-            if let Some(authorised) = decision.unattended() {
+            if let Some(authorised) = decision.unattended().filter(|_| !ceiling.asks) {
                 let not_needed = Determined { approval_id: None, outcome: "not_needed", scope: None };
                 proposal.trail.note(EventName::ApprovalDetermined, not_needed);
                 return Ok(authorised);
             }
-            if let Some(authorised) = self.claim(request, decision, proposal) {
+            if let Some(authorised) = self.claim(request, decision, ceiling, proposal) {
                 return Ok(authorised);
             }
         }
@@ -44,7 +50,7 @@ impl Lifecycle {
             let message = "the document of a gate may not be fetched without asking";
             return Err(ErrorDocument::new(ErrorCode::PolicyDenied, entry.tool.id().short(), message));
         }
-        let id = self.ask(request, entry, decision, evidence, proposal).await?;
+        let id = self.ask(request, entry, (decision, ceiling), evidence, proposal).await?;
         if proposal.passing == Passing::OnceApproved {
             call.session.checkpoint_awaits(id);
         }
@@ -61,16 +67,17 @@ impl Lifecycle {
             _ => return Err(self.auth_required(id, entry)),
         }
         // The world may have moved while we waited (CTX-94): same tool, same policy, or nothing.
-        self.claim(request, decision, proposal).ok_or_else(|| self.auth_required(id, entry))
+        self.claim(request, decision, ceiling, proposal).ok_or_else(|| self.auth_required(id, entry))
     }
 
     fn claim<'r>(
         &self,
         request: &'r CanonicalRequest,
         decision: &Decision<'r>,
+        ceiling: &Ceiling,
         proposal: &mut Proposal,
     ) -> Option<Authorised<'r>> {
-        let claim = self.book.claim(request, self.clock.now())?;
+        let claim = self.book.claim_within(request, ceiling.widest, self.clock.now())?;
         let (approval_id, scope) = (claim.approval_id(), claim.scope());
         let current = self.world.load();
         let authorised = current.registry().policy().approved(decision, claim)?;
@@ -83,13 +90,14 @@ impl Lifecycle {
         &self,
         request: &CanonicalRequest,
         entry: &ToolEntry,
-        decision: &Decision<'_>,
+        (decision, ceiling): (&Decision<'_>, &Ceiling),
         evidence: &Evidence,
         proposal: &mut Proposal,
     ) -> Result<ApprovalId, ErrorDocument> {
         let path = entry.tool.id().short();
         let policy = proposal.world.registry().policy().clone();
-        let offers = policy.offers(decision);
+        let mut offers = policy.offers(decision);
+        offers.retain(|offer| offer.scope <= ceiling.widest);
         if offers.is_empty() {
             let document =
                 ErrorDocument::new(ErrorCode::PolicyDenied, path, "policy offers no approval for this call");
@@ -103,7 +111,7 @@ impl Lifecycle {
         match asked {
             Asked::Joined(id) => {
                 proposal.trail.note(EventName::ApprovalDetermined, outcome(Some(id)));
-                proposal.trail.flush().map_err(|error| blocked(path, &error.reason))?;
+                proposal.trail.commit().await.map_err(|error| blocked(path, &error.reason))?;
                 Ok(id)
             }
             Asked::New(approval) => {
@@ -156,13 +164,22 @@ impl Lifecycle {
             }
             std::future::pending::<State>().await
         };
+        let wait = self.orders.load().approval_wait().unwrap_or(self.approval_wait);
         let mut cancel = call.cancel.clone();
         let decided = async {
             state.wait_for(|state| *state != State::Pending).await.map_or(State::Expired, |state| *state)
         };
+        let telling = async {
+            for nth in 1.. {
+                tokio::time::sleep(TELLS_EACH).await;
+                call.attendant.waits_for_an_operator(nth);
+            }
+            std::future::pending::<State>().await
+        };
         tokio::select! {
             state = decided => state,
-            () = tokio::time::sleep(self.approval_wait) => State::Pending,
+            state = telling => state,
+            () = tokio::time::sleep(wait) => State::Pending,
             () = cancel.cancelled() => State::Pending,
             state = shown => state,
         }

@@ -116,7 +116,7 @@ impl Lifecycle {
         let (canceller, cancel) = CancellationSignal::pair();
         let wants = Wants::default();
         let child = Call { target, arguments, parent, wants, is_source: true, cancel, ..call.clone() };
-        let mut answered = Box::pin(self.call(child));
+        let mut answered = Box::pin(self.call(&child));
         let answered = tokio::select! {
             answered = &mut answered => answered,
             () = tokio::time::sleep(gate.timeout()) => {

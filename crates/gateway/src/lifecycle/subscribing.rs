@@ -62,11 +62,12 @@ impl Lifecycle {
             ErrorDocument::new(ErrorCode::PolicyDenied, path, message).with("code", code)
         })?;
         let decision = self.decide(call, &request, entry, proposal)?;
+        let ceiling = self.below_ceilings(call, entry, proposal)?;
         self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
         let evidence = self.prepare_evidence(&request, entry, &decision, proposal);
         // Dropped unused: a claim that is not spent goes back to its approval.
-        drop(self.approve(call, &request, entry, &decision, &evidence, proposal).await?);
+        drop(self.approve(call, &request, entry, (&decision, &ceiling), &evidence, proposal).await?);
         self.is_isolated(entry, proposal)?;
         proposal.trail.note(EventName::SubscriptionOpened, json!({"uri": one_line(call.target.name())}));
         let durable = proposal.trail.commit().await;

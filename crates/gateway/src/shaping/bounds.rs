@@ -58,6 +58,17 @@ impl ResultOptions {
         }
     }
 
+    /// At most so many bytes of text and of structure; the rest is kept.
+    pub(crate) fn within(bytes: usize) -> Self {
+        Self {
+            content_bytes: Some(bytes),
+            structured_bytes: Some(bytes),
+            content_on_over: Some(LongText::Summarise),
+            structured_on_over: Some(LongStructure::Spill),
+            ..Self::default()
+        }
+    }
+
     /// Whether anything may be kept for `tool_view`.
     pub fn keeps(&self) -> bool {
         self.content_on_over == Some(LongText::Summarise)

@@ -5,6 +5,7 @@
 
 pub mod bounds;
 mod documents;
+pub mod journal;
 mod sizes;
 mod view;
 
@@ -25,6 +26,7 @@ use serde_json::{Value, json};
 
 use bounds::ResultOptions;
 pub(crate) use documents::as_documents;
+use journal::Journal;
 pub(crate) use sizes::Measured;
 use sizes::SizeBook;
 pub use sizes::{OfTool, Spread};
@@ -50,6 +52,8 @@ pub struct ShapingOptions {
     pub results: Vec<(Glob, ResultOptions)>,
     /// Whether anything set for a kind of client keeps results.
     pub clients_keep: bool,
+    /// Whether sessions are written to files, for prompts to be built of (CTX-52).
+    pub session_log: bool,
 }
 
 impl Default for ShapingOptions {
@@ -62,6 +66,7 @@ impl Default for ShapingOptions {
             keep: Vec::new(),
             results: Vec::new(),
             clients_keep: false,
+            session_log: false,
         }
     }
 }
@@ -71,6 +76,8 @@ impl Default for ShapingOptions {
 pub(crate) struct Provenance {
     pub(crate) cache_hit: bool,
     pub(crate) repairs: Vec<Repair>,
+    /// Characters that pass as they stand, where something is ordered for the agent.
+    pub(crate) inline_chars: Option<usize>,
 }
 
 /// Shapes results, and knows where the rest of them is.
@@ -79,6 +86,7 @@ pub(crate) struct Shaping {
     options: ShapingOptions,
     artifacts: Arc<Artifacts>,
     sizes: SizeBook,
+    journal: Option<Journal>,
     clock: Arc<dyn Clock>,
 }
 
@@ -93,7 +101,13 @@ impl Shaping {
         let artifacts =
             Artifacts::open_in(&home.join("artifacts"), installation, options.limits, clock.clone())?;
         let sizes = SizeBook::open(&home.join("state"));
-        Ok(Self { options, artifacts: Arc::new(artifacts), sizes, clock })
+        let journal = options.session_log.then(|| Journal::open(home)).transpose()?;
+        Ok(Self { options, artifacts: Arc::new(artifacts), sizes, journal, clock })
+    }
+
+    /// Where sessions are written to files, if they are.
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     pub(crate) fn artifacts(&self) -> &Arc<Artifacts> {
@@ -142,7 +156,8 @@ impl Shaping {
         came: Provenance,
     ) -> Option<String> {
         // Whoever is shorter than this in bytes is so in characters, and most are.
-        if result.json().len() <= self.options.firewall.inline_chars {
+        let inline = came.inline_chars.unwrap_or(self.options.firewall.inline_chars);
+        if result.json().len() <= inline {
             return None;
         }
         let (shaping, entry) = (Arc::clone(self), entry.clone());
@@ -176,7 +191,9 @@ impl Shaping {
             arg_repairs: &repairs,
         };
         let result = CallToolResult::read(json);
-        let cut = self.options.firewall.cut(&result, id.item().name(), &about)?;
+        let inline_chars = came.inline_chars.unwrap_or(self.options.firewall.inline_chars);
+        let firewall = Firewall { inline_chars, ..self.options.firewall.clone() };
+        let cut = firewall.cut(&result, id.item().name(), &about)?;
         let secret = entry.tool.side_effects().contains(&SideEffect::SecretAccess);
         let origin = Origin {
             call_id: call,

@@ -29,6 +29,7 @@ pub(crate) struct Viewer<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) authenticated: bool,
     pub(crate) client: &'a str,
+    pub(crate) groups: &'a [String],
     pub(crate) now: Timestamp,
 }
 
@@ -105,6 +106,7 @@ fn allowed(viewer: &Viewer<'_>, record: &Record, selector: &Selector) -> Result<
     let circumstances = Circumstances {
         authenticated: viewer.authenticated,
         client: viewer.client,
+        groups: viewer.groups,
         session_calls: viewer.session.steps(),
         now: viewer.now,
     };

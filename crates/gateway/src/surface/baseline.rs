@@ -103,9 +103,8 @@ impl Baseline {
         }
         for hoisted in &self.hoisted {
             for tool in surface.tools.iter().filter(|tool| tool.name != hoisted.home) {
-                let said =
-                    tool.descriptions().iter().any(|(_, text)| sentences(text).contains(&hoisted.text));
-                if said {
+                let says = |text: &str| sentences(text).iter().any(|one| *one == hoisted.text);
+                if tool.texts().into_iter().any(says) {
                     causes.push(format!(
                         "{} says again what {} says: {:?}",
                         tool.name, hoisted.home, hoisted.text

@@ -2,12 +2,13 @@
 //!
 //! Never across servers: who says something must stay visible.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde::Serialize;
 
 use super::offered::{Offered, Op, Rewrite};
-use super::sentences::{COUNTED, joined, lines_of_sentences, sentences};
+use super::sentences::{COUNTED, joined, lines_of_sentences, sentences, units};
 
 /// Strings shorter than this are not counted as repeated.
 const VERBATIM: usize = 40;
@@ -52,6 +53,11 @@ impl Note {
     pub fn line(&self) -> String {
         format!("N{} ({}): {}", self.number, self.tools.join(", "), self.text)
     }
+
+    /// How many characters it takes of the instructions.
+    pub(super) fn units(&self) -> usize {
+        units(&self.line()) + 1
+    }
 }
 
 /// A text that has one home now (SURF-66).
@@ -78,17 +84,15 @@ pub struct Hoisting<'a> {
 
 /// What the tools of one server repeat.
 pub fn report<'a>(tools: impl Iterator<Item = &'a Offered>) -> Duplicates {
-    let mut strings: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let mut said: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut strings: HashMap<&str, Vec<&str>> = HashMap::new();
+    let mut said: HashMap<Cow<'_, str>, Vec<&str>> = HashMap::new();
     for tool in tools {
-        for (_, text) in tool.descriptions() {
-            for sentence in sentences(&text) {
-                if sentence.chars().count() >= COUNTED && !is_pointer(&sentence) {
-                    said.entry(sentence).or_default().push(tool.name.clone());
-                }
+        for text in tool.texts() {
+            for sentence in sentences(text).into_iter().filter(|sentence| counts(sentence)) {
+                said.entry(sentence).or_default().push(&tool.name);
             }
             if text.chars().count() >= VERBATIM {
-                strings.entry(text).or_default().push(tool.name.clone());
+                strings.entry(text).or_default().push(&tool.name);
             }
         }
     }
@@ -97,15 +101,21 @@ pub fn report<'a>(tools: impl Iterator<Item = &'a Offered>) -> Duplicates {
     Duplicates { verbatim_dup_bytes, sentence_dup_bytes, strings, sentences }
 }
 
-fn repeated(texts: BTreeMap<String, Vec<String>>) -> (usize, Vec<Repeated>) {
+/// Whether a sentence is long enough to be worth counting, and says something itself.
+fn counts(sentence: &str) -> bool {
+    sentence.chars().count() >= COUNTED && !is_pointer(sentence)
+}
+
+fn repeated<S: AsRef<str>>(texts: HashMap<S, Vec<&str>>) -> (usize, Vec<Repeated>) {
     let mut groups: Vec<Repeated> = texts
         .into_iter()
         .filter(|(_, tools)| tools.len() > 1)
         .map(|(text, mut tools)| {
             let copies = tools.len();
-            tools.sort();
+            tools.sort_unstable();
             tools.dedup();
-            Repeated { text, copies, tools }
+            let tools = tools.into_iter().map(ToOwned::to_owned).collect();
+            Repeated { text: text.as_ref().to_owned(), copies, tools }
         })
         .collect();
     let bytes = |group: &Repeated| (group.copies - 1) * group.text.len();
@@ -113,10 +123,14 @@ fn repeated(texts: BTreeMap<String, Vec<String>>) -> (usize, Vec<Repeated>) {
     (groups.iter().map(bytes).sum(), groups)
 }
 
-/// Where a sentence stands.
-struct Place {
+/// A description while sentences are taken out of it.
+struct Text {
     tool: usize,
     pointer: String,
+    /// As it now is.
+    text: String,
+    /// Its sentences, line by line.
+    lines: Vec<Vec<String>>,
 }
 
 /// Gives every repeated sentence of one server's tools one home, where that makes the list shorter.
@@ -126,39 +140,45 @@ pub fn hoist(
     first_note: usize,
     ledger: &mut Vec<Rewrite>,
 ) -> (Vec<Note>, Vec<Hoisted>) {
+    let mut texts = texts(tools);
     let (mut notes, mut hoisted, mut room) = (Vec::new(), Vec::new(), how.room);
-    for (sentence, places) in groups(tools, how.min_tools) {
-        let names: BTreeSet<&str> = places.iter().map(|place| tools[place.tool].name.as_str()).collect();
-        let names: Vec<String> = (tools.iter().map(|tool| &tool.name))
-            .filter(|name| names.contains(name.as_str()))
-            .cloned()
-            .collect();
+    for (sentence, places) in groups(&texts, how.min_tools) {
+        let mut holders: Vec<usize> = places.iter().map(|place| texts[*place].tool).collect();
+        holders.dedup();
+        let names: Vec<String> = holders.iter().map(|tool| tools[*tool].name.clone()).collect();
         let wanted = how.discovery_tool.and_then(|wanted| {
-            places.iter().position(|place| {
-                let name = &tools[place.tool].name;
+            places.iter().copied().find(|place| {
+                let name = &tools[texts[*place].tool].name;
                 name == wanted || name.strip_suffix(wanted).is_some_and(|prefix| prefix.ends_with("__"))
             })
         });
         let note = Note { number: first_note + notes.len(), tools: names.clone(), text: sentence.clone() };
-        let length = note.line().encode_utf16().count() + 1;
+        let length = note.units();
+        let at_tool = |place: usize| {
+            let name = tools[texts[place].tool].name.clone();
+            (Some(place), format!("See `{name}`."), name)
+        };
         let (kept, pointer, home) = match wanted {
-            Some(at) => at_tool(tools, &places, at),
+            Some(place) => at_tool(place),
             None if length <= room => {
                 (None, format!("See instructions, N{}.", note.number), "instructions".to_owned())
             }
-            None => at_tool(tools, &places, 0),
+            None => at_tool(places[0]),
         };
-        let rewritten = without(tools, &places, kept, &sentence, &pointer);
-        let saved: isize =
-            rewritten.iter().map(|(_, before, after)| json_length(before) - json_length(after)).sum();
-        if saved <= 0 {
+        let elsewhere = places.into_iter().filter(|place| Some(*place) != kept);
+        let rewritten: Vec<Rewritten> =
+            elsewhere.map(|place| texts[place].without(place, &sentence, &pointer)).collect();
+        if rewritten.iter().map(|one| one.saved).sum::<isize>() <= 0 {
             continue;
         }
-        for (place, _, after) in rewritten {
-            let op = if home == "instructions" { Op::Hoist } else { Op::Point };
-            tools[place.tool].set_text(&place.pointer, after, (op, "SURF-33"), ledger);
+        let is_note = home == "instructions";
+        for Rewritten { place, text, lines, .. } in rewritten {
+            let op = if is_note { Op::Hoist } else { Op::Point };
+            let at = &mut texts[place];
+            tools[at.tool].set_text(&at.pointer, text.clone(), (op, "SURF-33"), ledger);
+            (at.text, at.lines) = (text, lines);
         }
-        if home == "instructions" {
+        if is_note {
             room -= length;
             notes.push(note);
         }
@@ -167,65 +187,73 @@ pub fn hoist(
     (notes, hoisted)
 }
 
-fn at_tool(tools: &[&mut Offered], places: &[Place], at: usize) -> (Option<usize>, String, String) {
-    let name = tools[places[at].tool].name.clone();
-    (Some(at), format!("See `{name}`."), name)
+fn texts(tools: &[&mut Offered]) -> Vec<Text> {
+    let all = tools.iter().enumerate().flat_map(|(tool, offered)| {
+        offered.descriptions().into_iter().map(move |(pointer, text)| Text {
+            tool,
+            pointer,
+            text: text.to_owned(),
+            lines: owned(lines_of_sentences(text)),
+        })
+    });
+    all.collect()
 }
 
-/// Sentences that stand in enough tools, the heaviest first. The first sentence of a tool says what it does and is
-/// never touched.
-fn groups(tools: &[&mut Offered], min_tools: usize) -> Vec<(String, Vec<Place>)> {
-    let mut found: BTreeMap<String, Vec<Place>> = BTreeMap::new();
-    for (index, tool) in tools.iter().enumerate() {
-        for (pointer, text) in tool.descriptions() {
-            let untouched = usize::from(pointer == "/description");
-            for sentence in sentences(&text).into_iter().skip(untouched) {
-                if sentence.chars().count() >= COUNTED && !is_pointer(&sentence) {
-                    found.entry(sentence).or_default().push(Place { tool: index, pointer: pointer.clone() });
-                }
+fn owned(lines: Vec<Vec<Cow<'_, str>>>) -> Vec<Vec<String>> {
+    lines.into_iter().map(|line| line.into_iter().map(Cow::into_owned).collect()).collect()
+}
+
+/// Sentences that stand in enough tools, the heaviest first, with the texts they stand in. The first sentence of a tool
+/// says what it does and is never touched.
+fn groups(texts: &[Text], min_tools: usize) -> Vec<(String, Vec<usize>)> {
+    let mut found: HashMap<&str, (usize, Vec<usize>)> = HashMap::new();
+    for (place, text) in texts.iter().enumerate() {
+        let sentences = text.lines.iter().flatten().skip(text.untouched());
+        for sentence in sentences.filter(|sentence| counts(sentence)) {
+            let (copies, places) = found.entry(sentence).or_default();
+            *copies += 1;
+            if places.last() != Some(&place) {
+                places.push(place);
             }
         }
     }
-    let distinct = |places: &[Place]| places.iter().map(|place| place.tool).collect::<BTreeSet<_>>().len();
-    let mut groups: Vec<_> =
-        found.into_iter().filter(|(_, places)| distinct(places) >= min_tools.max(2)).collect();
-    groups.sort_by(|(a, of_a), (b, of_b)| {
-        ((of_b.len() - 1) * b.len()).cmp(&((of_a.len() - 1) * a.len())).then_with(|| a.cmp(b))
+    let is_spread = |places: &[usize]| {
+        let mut tools: Vec<usize> = places.iter().map(|place| texts[*place].tool).collect();
+        tools.dedup();
+        tools.len() >= min_tools.max(2)
+    };
+    let mut groups: Vec<_> = found.into_iter().filter(|(_, (_, places))| is_spread(places)).collect();
+    let bytes = |sentence: &str, copies: usize| (copies - 1) * sentence.len();
+    groups.sort_by(|(a, (of_a, _)), (b, (of_b, _))| {
+        bytes(b, *of_b).cmp(&bytes(a, *of_a)).then_with(|| a.cmp(b))
     });
-    groups
+    groups.into_iter().map(|(sentence, (_, places))| (sentence.to_owned(), places)).collect()
 }
 
-/// What each place but the one kept would be without the sentence, with one pointer.
-fn without<'p>(
-    tools: &[&mut Offered],
-    places: &'p [Place],
-    kept: Option<usize>,
-    sentence: &str,
-    pointer: &str,
-) -> Vec<(&'p Place, String, String)> {
-    let mut done = BTreeSet::new();
-    let mut rewritten = Vec::new();
-    for (at, place) in places.iter().enumerate() {
-        let is_home = kept.is_some_and(|kept| {
-            kept == at || (places[kept].tool == place.tool && places[kept].pointer == place.pointer)
-        });
-        if is_home || !done.insert((place.tool, &place.pointer)) {
-            continue;
-        }
-        let here = tools[place.tool].descriptions();
-        let Some((_, before)) = here.into_iter().find(|(pointer, _)| *pointer == place.pointer) else {
-            continue;
-        };
-        let mut lines = lines_of_sentences(&before);
-        let mut spared = usize::from(place.pointer == "/description");
+/// A text as it would be without a sentence.
+struct Rewritten {
+    place: usize,
+    text: String,
+    lines: Vec<Vec<String>>,
+    /// Bytes of the list.
+    saved: isize,
+}
+
+impl Text {
+    /// How many of its sentences stay whatever they are.
+    fn untouched(&self) -> usize {
+        usize::from(self.pointer == "/description")
+    }
+
+    /// What it would be without the sentence, with one pointer.
+    fn without(&self, place: usize, sentence: &str, pointer: &str) -> Rewritten {
+        let mut lines = self.lines.clone();
+        let mut spared = self.untouched();
         for line in &mut lines {
             line.retain(|one| {
-                if spared > 0 {
-                    spared -= 1;
-                    true
-                } else {
-                    one != sentence
-                }
+                let is_spared = spared > 0;
+                spared = spared.saturating_sub(1);
+                is_spared || one != sentence
             });
         }
         if !lines.iter().flatten().any(|one| one == pointer) {
@@ -234,10 +262,9 @@ fn without<'p>(
                 None => lines = vec![vec![pointer.to_owned()]],
             }
         }
-        let after = joined(&lines);
-        rewritten.push((place, before, after));
+        let text = joined(&lines);
+        Rewritten { place, saved: json_length(&self.text) - json_length(&text), text, lines }
     }
-    rewritten
 }
 
 fn json_length(text: &str) -> isize {

@@ -1,8 +1,10 @@
 //! What a list costs the client that reads it (SURF-50): bytes and tokens of what is served, exactly.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
 use portcullis_core::tokens::Encoding;
 use serde::Serialize;
-use serde_json::Value;
 
 use super::duplicates;
 use super::offered::Offered;
@@ -82,46 +84,68 @@ pub struct Parts {
 
 /// The list as served.
 pub fn list_text(tools: &[Offered]) -> String {
-    let texts: Vec<String> = tools.iter().map(Offered::text).collect();
-    format!("[{}]", texts.join(","))
+    listed(tools, |tool, list| list.push_str(tool.text()))
 }
 
 /// The list as clients see it that show a model names, descriptions and input schemas only.
 fn narrow_text(tools: &[Offered]) -> String {
-    let texts = tools.iter().map(|tool| {
-        let members = ["name", "description", "inputSchema"]
-            .iter()
-            .filter_map(|member| Some(format!("{}:{}", Value::from(*member), tool.member(member)?)));
-        format!("{{{}}}", members.collect::<Vec<_>>().join(","))
-    });
-    format!("[{}]", texts.collect::<Vec<_>>().join(","))
+    listed(tools, |tool, list| {
+        list.push('{');
+        let members = ["name", "description", "inputSchema"];
+        let there = members.iter().filter_map(|member| Some((member, tool.member(member)?)));
+        for (at, (member, value)) in there.enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            let _ = write!(list, "{comma}\"{member}\":{value}");
+        }
+        list.push('}');
+    })
+}
+
+fn listed(tools: &[Offered], write: impl Fn(&Offered, &mut String)) -> String {
+    let mut list = String::from("[");
+    for (at, tool) in tools.iter().enumerate() {
+        if at > 0 {
+            list.push(',');
+        }
+        write(tool, &mut list);
+    }
+    list.push(']');
+    list
 }
 
 impl Footprint {
     /// Measures a list.
     pub fn of(tools: &[Offered]) -> Self {
-        let size = Size::of(&list_text(tools));
-        let narrow = Size::of(&narrow_text(tools));
-        let mut names: Vec<&str> = tools.iter().map(|tool| tool.server.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let servers = names.into_iter().map(|name| {
-            let own = || tools.iter().filter(move |tool| tool.server == name);
-            let texts: Vec<usize> = own().map(|tool| tool.text().len()).collect();
-            let repeated = duplicates::report(own());
-            OfServer {
+        Self {
+            tools: Whole {
+                count: tools.len(),
+                size: Size::of(&list_text(tools)),
+                name_desc_input: Size::of(&narrow_text(tools)),
+            },
+            servers: OfServer::all(tools),
+            per_tool: tools.iter().map(OfTool::of).collect(),
+        }
+    }
+}
+
+impl OfServer {
+    /// Every server with tools on a list, by name.
+    pub(super) fn all(tools: &[Offered]) -> Vec<Self> {
+        let mut by_server: BTreeMap<&str, Vec<&Offered>> = BTreeMap::new();
+        for tool in tools {
+            by_server.entry(&tool.server).or_default().push(tool);
+        }
+        let of = |(name, own): (&str, Vec<&Offered>)| {
+            let repeated = duplicates::report(own.iter().copied());
+            Self {
                 name: name.to_owned(),
-                tools: texts.len(),
-                bytes: texts.iter().sum(),
+                tools: own.len(),
+                bytes: own.iter().map(|tool| tool.text().len()).sum(),
                 verbatim_dup_bytes: repeated.verbatim_dup_bytes,
                 sentence_dup_bytes: repeated.sentence_dup_bytes,
             }
-        });
-        Self {
-            tools: Whole { count: tools.len(), size, name_desc_input: narrow },
-            servers: servers.collect(),
-            per_tool: tools.iter().map(OfTool::of).collect(),
-        }
+        };
+        by_server.into_iter().map(of).collect()
     }
 }
 
@@ -144,7 +168,7 @@ impl OfTool {
             name: tool.name.clone(),
             server: tool.server.clone(),
             bytes: text.len(),
-            o200k: Encoding::O200k.count(&text),
+            o200k: Encoding::O200k.count(text),
             parts,
         }
     }
@@ -166,6 +190,17 @@ pub fn excesses(tools: &[Offered], profile: &Profile) -> Vec<Excess> {
     let bytes = tools.iter().map(|tool| tool.text().len() + 1).sum::<usize>() + 1;
     let narrow = narrow_text(tools);
     let tokens = if narrow.len() <= profile.tools_total_tokens { 0 } else { Encoding::O200k.count(&narrow) };
+    over(tools, (bytes, tokens), profile)
+}
+
+impl Footprint {
+    /// All limits that the list it was measured on is over.
+    pub(super) fn excesses(&self, tools: &[Offered], profile: &Profile) -> Vec<Excess> {
+        over(tools, (self.tools.size.bytes, self.tools.name_desc_input.o200k), profile)
+    }
+}
+
+fn over(tools: &[Offered], (bytes, tokens): (usize, usize), profile: &Profile) -> Vec<Excess> {
     let longest = tools.iter().map(Offered::longest_description).max().unwrap_or(0);
     let all = [
         ("tools_max_count", profile.tools_max_count, tools.len()),

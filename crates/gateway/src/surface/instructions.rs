@@ -90,19 +90,19 @@ pub fn room_for_notes(servers: usize, records: bool, prefix: usize, most: usize)
     most.saturating_sub(fixed + if servers > 0 { units(QUOTED) + 1 + servers.min(8) * 32 } else { 0 })
 }
 
-/// Whether notes have room beside what must be there.
-pub(super) fn notes_fit(
+/// How many characters notes are over what there is beside what must be there.
+pub(super) fn notes_over(
     deferred: &[String],
     notes: &[Note],
     records: bool,
     prefix: usize,
     most: usize,
-) -> bool {
+) -> usize {
     let built_in = built_in(records).into_iter().map(ToOwned::to_owned);
     let lines = built_in
         .chain(deferral_notice(deferred, most.saturating_sub(prefix)))
         .chain(notes.iter().map(Note::line));
-    prefix + lines.map(|line| units(&line) + 1).sum::<usize>() <= most
+    (prefix + lines.map(|line| units(&line) + 1).sum::<usize>()).saturating_sub(most)
 }
 
 fn built_in(records: bool) -> Vec<&'static str> {
@@ -244,7 +244,7 @@ fn digest(server: &Introduced, findings: &mut Vec<Finding>) -> String {
     let withheld = if wording::mixes_scripts(text) {
         Some(("L010", "mixes scripts"))
     } else {
-        wording::asks_for_credentials(text).map(|_| ("L006", "asks for credentials"))
+        wording::Plain::of(text).asks_for_credentials().map(|_| ("L006", "asks for credentials"))
     };
     match withheld {
         None => shown,
@@ -294,7 +294,7 @@ mod tests {
                 let head = head(mode, with_records);
                 assert_eq!(head.len(), length, "{head}");
                 assert!(head.is_ascii() && head.ends_with('.'));
-                assert_eq!(wording::asks_for_credentials(&head), None);
+                assert_eq!(wording::Plain::of(&head).asks_for_credentials(), None);
                 assert!(
                     head.contains("grant-scoped")
                         && head.contains("Discover first")
@@ -311,7 +311,7 @@ mod tests {
         for note in [RECORDS_NOTE, APPROVALS_NOTE] {
             // SURF-13, SURF-18, REC-80
             assert!(units(note) <= 480, "{}", note.len());
-            assert_eq!(wording::asks_for_credentials(note), None);
+            assert_eq!(wording::Plain::of(note).asks_for_credentials(), None);
         }
         assert_eq!(RECORDS_NOTE.len(), 372);
     }
@@ -389,7 +389,7 @@ mod tests {
             assert!(line.starts_with("- s: \"") && line.ends_with('"'), "{line}");
             assert!(!text.contains("<|im_start|>") && !text.contains('\u{202e}'));
             assert_eq!(line.contains("(withheld)"), !findings.is_empty(), "{line}");
-            assert_eq!(wording::asks_for_credentials(&text), None, "{text}");
+            assert_eq!(wording::Plain::of(&text).asks_for_credentials(), None, "{text}");
         }
     }
 }

@@ -91,9 +91,10 @@ impl<'a> Writer<'a> {
             self.spaces();
             self.at += 1;
             let (length, before) = (pointer.len(), self.out.len());
-            let name: String = serde_json::from_str(key).unwrap_or_default();
-            pointer.push('/');
-            pointer.push_str(&escaped(&name));
+            match key.contains('\\') {
+                true => step(pointer, &serde_json::from_str::<String>(key).unwrap_or_default()),
+                false => step(pointer, key.trim_matches('"')),
+            }
             if !first {
                 self.out.push(',');
             }
@@ -128,7 +129,7 @@ impl<'a> Writer<'a> {
                 _ => {}
             }
             let length = pointer.len();
-            pointer.push_str(&format!("/{index}"));
+            step(pointer, &index.to_string());
             self.value(pointer);
             pointer.truncate(length);
             index += 1;
@@ -163,9 +164,13 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// A key as a step of a pointer.
-pub(super) fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
+/// Lets a pointer go one key further.
+pub(super) fn step(pointer: &mut String, key: &str) {
+    pointer.push('/');
+    match key.contains(['~', '/']) {
+        true => pointer.push_str(&key.replace('~', "~0").replace('/', "~1")),
+        false => pointer.push_str(key),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Making a list fit its client (SURF-62): seven steps, each tried only if the ones before were not enough.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use super::duplicates::{self, Hoisted, Hoisting, Note};
 use super::footprint::{excesses, list_text};
 use super::offered::{Offered, Op, Rewrite};
 use super::profile::Profile;
-use super::sentences::{cut, leading, sentences, units};
+use super::sentences::{cut, first_sentence, leading, sentences};
 use super::{Dedup, ServerOptions};
 
 /// What the steps may use.
@@ -118,6 +119,9 @@ fn drop_extras(list: &mut Climbed) {
 
 /// Arguments that no subject supports are not published; a required one stays.
 pub(super) fn prune(list: &mut Climbed, rungs: &Rungs<'_>) {
+    if rungs.prune.is_empty() {
+        return;
+    }
     for tool in &mut list.tools {
         let required: Vec<String> = (tool.member("inputSchema"))
             .and_then(|schema| schema.get("required")?.as_array().cloned())
@@ -160,7 +164,7 @@ pub(super) fn deduplicate(list: &mut Climbed, rungs: &Rungs<'_>, wanted: impl Fn
         };
         let mut own: Vec<&mut Offered> = list.tools.iter_mut().filter(|tool| tool.server == server).collect();
         let (notes, hoisted) = duplicates::hoist(&mut own, &how, list.notes.len() + 1, &mut list.ledger);
-        room -= notes.iter().map(|note| units(&note.line()) + 1).sum::<usize>().min(room);
+        room -= notes.iter().map(Note::units).sum::<usize>().min(room);
         list.notes.extend(notes);
         list.hoisted.extend(hoisted);
     }
@@ -184,21 +188,21 @@ fn shorten(list: &mut Climbed, profile: &Profile) {
             if pointer == "/description" {
                 return None;
             }
-            if first { sentences(text).into_iter().next() } else { Some(cut(text, 120)) }
+            if first { first_sentence(text).map(Cow::into_owned) } else { Some(cut(text, 120)) }
         }
     };
     let most = profile.description_max_chars;
     let own = move |pointer: &str, text: &str| {
-        let first = sentences(text).into_iter().next()?;
+        let first = first_sentence(text)?;
         let kept = leading(text, most);
-        (pointer == "/description").then_some(if kept.is_empty() { first } else { kept })
+        (pointer == "/description").then(|| if kept.is_empty() { first.into_owned() } else { kept })
     };
     let passes: [&Shortening<'_>; 3] = [&own, &params(true), &params(false)];
     for pass in passes {
         let mut candidates: Vec<(usize, Shorter)> = Vec::new();
         for (index, tool) in list.tools.iter().enumerate() {
             for (pointer, text) in tool.descriptions() {
-                if let Some(shorter) = pass(&pointer, &text).filter(|shorter| shorter.len() < text.len()) {
+                if let Some(shorter) = pass(&pointer, text).filter(|shorter| shorter.len() < text.len()) {
                     candidates.push((text.len(), Shorter { tool: index, pointer, text: shorter }));
                 }
             }
@@ -239,8 +243,8 @@ fn defer(list: &mut Climbed, profile: &Profile, rungs: &Rungs<'_>) {
     let is_ours = |tool: &Offered| tool.server.is_empty();
     // What others point to stays, or they would point nowhere (SURF-33).
     let homes: BTreeSet<String> = (list.tools.iter())
-        .flat_map(Offered::descriptions)
-        .flat_map(|(_, text)| sentences(&text))
+        .flat_map(Offered::texts)
+        .flat_map(sentences)
         .filter_map(|sentence| duplicates::pointed_at(&sentence).map(ToOwned::to_owned))
         .collect();
     let stays = |tool: &Offered| is_ours(tool) || pinned(tool) || homes.contains(&tool.name);
@@ -265,8 +269,7 @@ fn defer(list: &mut Climbed, profile: &Profile, rungs: &Rungs<'_>) {
     let count = count.unwrap_or(order.len());
     let tools = left(count);
     let gone: BTreeSet<usize> = order[..count].iter().copied().collect();
-    for (at, tool) in list.tools.iter().enumerate().filter(|(at, _)| gone.contains(at)) {
-        let _ = at;
+    for (_, tool) in list.tools.iter().enumerate().filter(|(at, _)| gone.contains(at)) {
         tool.deferred(&mut list.ledger);
         list.deferred.push(tool.name.clone());
     }

@@ -1,16 +1,18 @@
 //! What is wrong with a definition, by rule (SURF §4), and putting right what can be (SURF-34).
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::duplicates::{self, Note, pointed_at};
+use super::duplicates::{Note, pointed_at};
+use super::footprint::OfServer;
 use super::offered::{Effect, Offered, Op, Rewrite};
 use super::profile::Profile;
 use super::sentences::{joined, lines_of_sentences, sentences, units};
-use super::wording;
+use super::wording::{self, Plain};
 
 /// How bad a finding is. An error keeps a definition from being accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -45,24 +47,20 @@ const NARROWING: [&str; 5] = ["fields", "select", "columns", "view", "filter"];
 /// Duplicated prose that is worth a word.
 const MUCH_REPEATED: usize = 1_024;
 
-/// Everything that is odd about a list.
-pub fn lint(tools: &[Offered], profile: &Profile, notes: &[Note]) -> Vec<Finding> {
+/// Everything that is odd about a list, of which each server has its part.
+pub fn lint(tools: &[Offered], servers: &[OfServer], profile: &Profile, notes: &[Note]) -> Vec<Finding> {
     let mut found = Vec::new();
+    let (named, instead) = (Named::among(tools), Instead::among(tools));
     for tool in tools.iter().filter(|tool| !tool.server.is_empty()) {
-        lint_tool(tool, tools, profile, notes, &mut found);
+        lint_tool(tool, (&named, &instead), profile, notes, &mut found);
     }
-    let mut servers: Vec<&str> = tools.iter().map(|tool| tool.server.as_str()).collect();
-    servers.sort_unstable();
-    servers.dedup();
-    for server in servers.into_iter().filter(|server| !server.is_empty()) {
-        let own = || tools.iter().filter(move |tool| tool.server == server);
-        let repeated = duplicates::report(own()).sentence_dup_bytes;
-        let bytes: usize = own().map(|tool| tool.text().len()).sum();
+    for server in servers.iter().filter(|server| !server.name.is_empty()) {
+        let (repeated, bytes) = (server.sentence_dup_bytes, server.bytes);
         if repeated > MUCH_REPEATED || repeated * 20 > bytes {
             found.push(Finding {
                 rule: "L011",
                 severity: Severity::Warn,
-                server: server.to_owned(),
+                server: server.name.clone(),
                 tool: String::new(),
                 pointer: String::new(),
                 message: format!("{repeated} of {bytes} bytes are sentences said before; `dedup = \"always\"` takes them out"),
@@ -72,17 +70,24 @@ pub fn lint(tools: &[Offered], profile: &Profile, notes: &[Note]) -> Vec<Finding
     found
 }
 
-fn lint_tool(tool: &Offered, all: &[Offered], profile: &Profile, notes: &[Note], found: &mut Vec<Finding>) {
+fn lint_tool(
+    tool: &Offered,
+    (named, instead): (&Named<'_>, &Instead),
+    profile: &Profile,
+    notes: &[Note],
+    found: &mut Vec<Finding>,
+) {
     let mut say = |rule, severity, pointer: &str, message: String| {
         let (server, tool) = (tool.server.clone(), tool.name.clone());
         found.push(Finding { rule, severity, server, tool, pointer: pointer.to_owned(), message });
     };
     let texts = tool.descriptions();
     for (pointer, text) in &texts {
-        if wording::claims_to_be_hidden(text) {
+        let plain = Plain::of(text);
+        if plain.claims_to_be_hidden() {
             say("L001", Severity::Error, pointer, "claims that output is hidden from the model".into());
         }
-        if let Some(which) = wording::asks_for_credentials(text) {
+        if let Some(which) = plain.asks_for_credentials() {
             say("L006", Severity::Warn, pointer, format!("asks for credentials ({which})"));
         }
         if text.chars().any(wording::is_hidden) || wording::mixes_scripts(text) {
@@ -93,25 +98,20 @@ fn lint_tool(tool: &Offered, all: &[Offered], profile: &Profile, notes: &[Note],
                 "has characters that readers do not see, or mixes scripts".into(),
             );
         }
-        if wording::overrides(text) {
+        if plain.overrides() {
             say("L013", Severity::Warn, pointer, "tries to direct the model beyond its tool".into());
         }
-        for target in sentences(text).iter().filter_map(|sentence| pointed_at(sentence)) {
+        let pointing = if text.contains("See ") { sentences(text) } else { Vec::new() };
+        for target in pointing.iter().filter_map(|sentence| pointed_at(sentence)) {
             let there = match target.strip_prefix('N').and_then(|number| number.parse::<usize>().ok()) {
                 Some(number) => notes.iter().any(|note| note.number == number),
-                None => all.iter().any(|other| {
-                    other.name == target
-                        || other.name.strip_suffix(target).is_some_and(|prefix| prefix.ends_with("__"))
-                }),
+                None => named.has(target),
             };
             if !there {
                 say("L007", Severity::Error, pointer, "points to something that is not there".into());
             }
         }
-        let foreign = all.iter().find(|other| {
-            other.server != tool.server && !other.server.is_empty() && names(text, &other.name)
-        });
-        if let Some(other) = foreign {
+        if let Some(other) = named.foreign(text, &tool.server) {
             say("L014", Severity::Warn, pointer, format!("names {}, a tool of another server", other.name));
         }
     }
@@ -128,7 +128,7 @@ fn lint_tool(tool: &Offered, all: &[Offered], profile: &Profile, notes: &[Note],
         }
     }
     if needs_paging_guidance(tool) {
-        let hint = paging_hint(tool).map_or_else(String::new, |hint| format!("; say: {hint}"));
+        let hint = paging_hint(tool, instead).map_or_else(String::new, |hint| format!("; say: {hint}"));
         say("L002", Severity::Warn, "/description", format!("does not say how to page or narrow{hint}"));
     }
     let longest = texts.iter().map(|(_, text)| units(text)).max().unwrap_or(0);
@@ -160,13 +160,58 @@ pub(super) fn never_usable(tools: &[Offered], rewrite: &Rewrite) -> Finding {
     }
 }
 
-/// Whether a text has a name as a word of its own.
-fn names(text: &str, name: &str) -> bool {
-    name.len() > 3
-        && text.match_indices(name).any(|(at, _)| {
-            let is_part = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-            !text[..at].ends_with(is_part) && !text[at + name.len()..].starts_with(is_part)
-        })
+/// The tools of a list by their names, so that a text is read once and not once for each tool.
+struct Named<'a> {
+    tools: &'a [Offered],
+    /// All names, with and without what stands before `__` in them.
+    names: HashSet<&'a str>,
+    /// Tools by the word that their name begins with.
+    by_word: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Named<'a> {
+    fn among(tools: &'a [Offered]) -> Self {
+        let (mut names, mut by_word) = (HashSet::new(), HashMap::<&str, Vec<usize>>::new());
+        for (index, tool) in tools.iter().enumerate() {
+            let name = tool.name.as_str();
+            names.insert(name);
+            let ends = name.as_bytes().windows(2).enumerate().filter(|(_, pair)| *pair == b"__");
+            names.extend(ends.map(|(at, _)| &name[at + 2..]));
+            // Shorter names are words.
+            if let Some(word) = words(name).next().filter(|_| name.len() > 3 && !tool.server.is_empty()) {
+                by_word.entry(word).or_default().push(index);
+            }
+        }
+        Self { tools, names, by_word }
+    }
+
+    /// Whether a tool has that name.
+    fn has(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// The first tool of another server whose name stands in a text, not as part of a longer word.
+    fn foreign(&self, text: &str, server: &str) -> Option<&'a Offered> {
+        let at = |word: &str| &text[word.as_ptr() as usize - text.as_ptr() as usize..];
+        let stands = |rest: &str, tool: &Offered| {
+            tool.server != server
+                && rest.strip_prefix(tool.name.as_str()).is_some_and(|after| !after.starts_with(is_of_a_word))
+        };
+        let found = words(text).filter_map(|word| Some((at(word), self.by_word.get(word)?)));
+        let found = found.flat_map(|(rest, tools)| {
+            tools.iter().copied().filter(move |index| stands(rest, &self.tools[*index]))
+        });
+        found.min().map(|index| &self.tools[index])
+    }
+}
+
+/// The words of a text, where names of tools are words too.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| !is_of_a_word(c)).filter(|word| !word.is_empty())
+}
+
+fn is_of_a_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || c == '-'
 }
 
 fn says_read_only(text: &str) -> bool {
@@ -180,11 +225,12 @@ fn needs_paging_guidance(tool: &Offered) -> bool {
     if tool.effect != Some(Effect::ReadOnly) {
         return false;
     }
-    let own = tool.name.rsplit("__").next().unwrap_or_default();
-    let lists = ["list", "query", "search", "find", "get_all"].iter().any(|word| own.starts_with(word))
+    let words = ["list", "query", "search", "find", "get_all"];
+    let lists = words.iter().any(|word| own_name(tool).starts_with(word))
         || tool.member("outputSchema").is_some_and(|schema| has_rows(schema, 3));
+    let arguments = tool.arguments();
     let said = |parameters: &[&str]| {
-        parameters.iter().any(|name| tool.arguments().contains(name) && names_short(tool.description(), name))
+        parameters.iter().any(|name| arguments.contains(name) && names_short(tool.description(), name))
     };
     lists && !said(&SIZE) && !said(&POSITION) && !said(&NARROWING)
 }
@@ -202,30 +248,58 @@ fn has_rows(schema: &Value, depth: usize) -> bool {
                 .is_some_and(|map| map.values().any(|one| has_rows(one, depth - 1)))
 }
 
-/// How to page and narrow, in terms of arguments there are.
-fn paging_hint(tool: &Offered) -> Option<String> {
-    let arguments = tool.arguments();
-    let first = |names: &[&'static str]| names.iter().find(|name| arguments.contains(*name)).copied();
-    let page = match (first(&SIZE), first(&POSITION)) {
-        (Some(size), Some(position)) => Some(format!("Page with `{size}` and `{position}`")),
-        (Some(one), None) | (None, Some(one)) => Some(format!("Page with `{one}`")),
-        (None, None) => None,
-    };
-    match (page, first(&NARROWING)) {
-        (Some(page), Some(narrow)) => Some(format!("{page}; narrow with `{narrow}`.")),
-        (Some(page), None) => Some(format!("{page}.")),
-        (None, Some(narrow)) => Some(format!("Narrow with `{narrow}`.")),
-        (None, None) => None,
+/// What a server has for who does not need whole lists: by server, its tools that add up or search.
+#[derive(Debug, Default)]
+pub struct Instead(BTreeMap<String, Vec<String>>);
+
+impl Instead {
+    /// Those among the tools of a list.
+    pub fn among(tools: &[Offered]) -> Self {
+        let mut instead: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for tool in tools.iter().filter(|tool| tool.effect == Some(Effect::ReadOnly)) {
+            if ["aggregate", "search"].iter().any(|word| own_name(tool).starts_with(word)) {
+                instead.entry(tool.server.clone()).or_default().push(tool.name.clone());
+            }
+        }
+        Self(instead)
+    }
+
+    /// The first two that are not the tool itself.
+    fn of(&self, tool: &Offered) -> Option<String> {
+        let names = self.0.get(&tool.server)?.iter().filter(|name| **name != tool.name);
+        let names: Vec<String> = names.take(2).map(|name| format!("`{name}`")).collect();
+        (!names.is_empty()).then(|| format!("prefer {}", names.join(" or ")))
     }
 }
 
+/// What a tool's server calls it.
+fn own_name(tool: &Offered) -> &str {
+    tool.name.rsplit("__").next().unwrap_or_default()
+}
+
+/// How to page and narrow, in terms of arguments and tools there are.
+fn paging_hint(tool: &Offered, instead: &Instead) -> Option<String> {
+    let arguments = tool.arguments();
+    let first = |names: &[&'static str]| names.iter().find(|name| arguments.contains(*name)).copied();
+    let page = match (first(&SIZE), first(&POSITION)) {
+        (Some(size), Some(position)) => Some(format!("page with `{size}` and `{position}`")),
+        (Some(one), None) | (None, Some(one)) => Some(format!("page with `{one}`")),
+        (None, None) => None,
+    };
+    let narrow = first(&NARROWING).map(|narrow| format!("narrow with `{narrow}`"));
+    let own = [page, narrow].into_iter().flatten().collect::<Vec<_>>();
+    // SURF-41: without such arguments there is no hint.
+    let first = own.first()?.chars().next()?.to_uppercase();
+    let hint = own.into_iter().chain(instead.of(tool)).collect::<Vec<_>>().join("; ");
+    Some(format!("{first}{}.", &hint[1..]))
+}
+
 /// Puts descriptions and hints right, as far as that can be done without knowing the tool.
-pub fn put_right(tool: &mut Offered, ledger: &mut Vec<Rewrite>) {
-    for (pointer, text) in tool.descriptions() {
-        if wording::claims_to_be_hidden(&text) {
-            let fixed = without_claim(&text);
-            tool.set_text(&pointer, fixed, (Op::Drop, "L001"), ledger);
-        }
+pub fn put_right(tool: &mut Offered, instead: &Instead, ledger: &mut Vec<Rewrite>) {
+    let claims = tool.descriptions().into_iter().filter(|(_, text)| Plain::of(text).claims_to_be_hidden());
+    let fixed: Vec<(String, String)> = claims.map(|(pointer, text)| (pointer, without_claim(text))).collect();
+    for (pointer, text) in fixed {
+        tool.set_text(&pointer, text, (Op::Drop, "L001"), ledger);
     }
     let Some(effect) = tool.effect else { return };
     if tool.member("description").is_none() {
@@ -241,7 +315,8 @@ pub fn put_right(tool: &mut Offered, ledger: &mut Vec<Rewrite>) {
             for line in &mut lines {
                 line.retain(|sentence| std::mem::take(&mut first) || !says_read_only(sentence));
             }
-            tool.set_text("/description", joined(&lines), (Op::Drop, "L005"), ledger);
+            let text = joined(&lines);
+            tool.set_text("/description", text, (Op::Drop, "L005"), ledger);
         }
     }
     let mut missing = Vec::new();
@@ -249,7 +324,7 @@ pub fn put_right(tool: &mut Offered, ledger: &mut Vec<Rewrite>) {
         missing.push(effect.word().to_owned());
     }
     if needs_paging_guidance(tool) {
-        missing.extend(paging_hint(tool));
+        missing.extend(paging_hint(tool, instead));
     }
     if !missing.is_empty() {
         let before = tool.description().trim_end();
@@ -265,7 +340,7 @@ fn without_claim(text: &str) -> String {
     let (mut first, mut contradict) = (true, false);
     for line in &mut lines {
         line.retain(|sentence| {
-            let claims = wording::claims_to_be_hidden(sentence);
+            let claims = Plain::of(sentence).claims_to_be_hidden();
             if std::mem::take(&mut first) {
                 contradict = claims;
                 return true;

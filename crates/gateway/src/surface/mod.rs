@@ -41,10 +41,10 @@ use serde::Deserialize;
 use crate::exposure::Mode;
 pub use crate::listing::served;
 use duplicates::{Hoisted, Note};
-use footprint::{Excess, Footprint, excesses, list_text};
-use instructions::{Introduced, Told, notes_fit, room_for_notes};
+use footprint::{Excess, Footprint, OfServer, excesses, list_text};
+use instructions::{Introduced, Told, notes_over, room_for_notes};
 use ladder::{Climbed, Rungs, StepSize, climb};
-use lints::Finding;
+use lints::{Finding, Instead};
 use offered::{Offered, Rewrite};
 use profile::Profile;
 
@@ -87,6 +87,16 @@ pub enum Routability {
     Fix,
 }
 
+/// Where clients come in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Listener {
+    /// The address that agents connect to.
+    Http,
+    /// `serve --stdio`, and the sockets behind it.
+    Stdio,
+}
+
 /// What an operator says of one server.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -123,6 +133,8 @@ pub struct SurfaceOptions {
     pub routability: Routability,
     /// By who the agent is, as in `agent:ci`; before anything else.
     pub principals: BTreeMap<String, String>,
+    /// By where they come in; before what clients call themselves.
+    pub listeners: BTreeMap<Listener, String>,
     /// By what clients call themselves; the first that matches counts.
     pub matches: Vec<(Glob, String)>,
     /// All profiles there are.
@@ -141,6 +153,7 @@ impl Default for SurfaceOptions {
             dedup_min_tools: 3,
             routability: Routability::default(),
             principals: BTreeMap::new(),
+            listeners: BTreeMap::new(),
             matches: Vec::new(),
             profiles: profiles.map(|profile| (profile.name.clone(), profile)).collect(),
             servers: BTreeMap::new(),
@@ -227,23 +240,45 @@ pub struct Surface {
 
 /// The list alone (SURF-1): what a `tools/list` needs.
 pub fn compile_list(input: &Input<'_>) -> Compiled {
+    let list = fitted(input);
+    let excess = match told_of_excess(input, &list) {
+        true => excesses(&list.tools, input.profile),
+        false => Vec::new(),
+    };
+    Compiled { list, excess }
+}
+
+/// Whether it matters that a list is too large: it should have been made to fit and was not, or is to be told of.
+fn told_of_excess(input: &Input<'_>, list: &Climbed) -> bool {
+    match input.options.mode {
+        Budgeting::Report => false,
+        Budgeting::Warn => true,
+        Budgeting::Enforce => input.mode != Mode::Passthrough || list.step == 7,
+    }
+}
+
+fn fitted(input: &Input<'_>) -> Climbed {
     let profile = input.profile;
     let (prefix, most) = (profile.instructions_prefix_chars, profile.instructions_max_chars);
-    let room = match profile.instructions_visible {
+    let mut room = match profile.instructions_visible {
         true => room_for_notes(input.servers.len(), input.records, prefix, most),
         false => 0,
     };
-    let compiled = compile_within(input, room);
-    let list = &compiled.list;
-    // SURF-17: a note that has no room after all goes back to a tool, so that nothing points nowhere.
-    if list.notes.is_empty() || notes_fit(&list.deferred, &list.notes, input.records, prefix, most) {
-        return compiled;
+    loop {
+        let list = fitted_within(input, room);
+        let over = notes_over(&list.deferred, &list.notes, input.records, prefix, most);
+        if over == 0 || list.notes.is_empty() {
+            return list;
+        }
+        // SURF-17: a note that has no room after all goes back to a tool, so that nothing points nowhere. The heaviest
+        // are placed first, so it is the lightest that finds none.
+        let used: usize = list.notes.iter().map(Note::units).sum();
+        room = used.saturating_sub(over);
     }
-    compile_within(input, 0)
 }
 
 /// The list, with so many characters of instructions for notes.
-fn compile_within(input: &Input<'_>, room: usize) -> Compiled {
+fn fitted_within(input: &Input<'_>, room: usize) -> Climbed {
     let (options, profile) = (input.options, input.profile);
     let rungs = Rungs {
         servers: Some(&options.servers),
@@ -257,8 +292,9 @@ fn compile_within(input: &Input<'_>, room: usize) -> Compiled {
     // SURF-37: only lists of whole definitions are rewritten.
     let rewrites = input.mode == Mode::Passthrough;
     if rewrites && options.routability == Routability::Fix {
+        let instead = Instead::among(&list.tools);
         for tool in list.tools.iter_mut().filter(|tool| !tool.server.is_empty()) {
-            lints::put_right(tool, &mut list.ledger);
+            lints::put_right(tool, &instead, &mut list.ledger);
         }
     }
     if rewrites {
@@ -266,16 +302,13 @@ fn compile_within(input: &Input<'_>, room: usize) -> Compiled {
         ladder::deduplicate(&mut list, &rungs, |dedup| dedup == Dedup::Always);
     }
     if !rewrites || options.mode != Budgeting::Enforce {
-        let excess =
-            if options.mode == Budgeting::Report { Vec::new() } else { excesses(&list.tools, profile) };
-        return Compiled { list, excess };
+        return list;
     }
     let mut climbed = climb(std::mem::take(&mut list.tools), profile, &rungs);
     climbed.ledger.splice(0..0, list.ledger);
     renumber(&mut climbed, list.notes);
     climbed.hoisted.splice(0..0, list.hoisted);
-    let excess = if climbed.step == 7 { excesses(&climbed.tools, profile) } else { Vec::new() };
-    Compiled { list: climbed, excess }
+    climbed
 }
 
 /// Notes of sentences that were always to be taken out come first; those of the ladder follow. Both are never made by
@@ -287,15 +320,20 @@ fn renumber(climbed: &mut Climbed, mut first: Vec<Note>) {
 
 /// List, instructions and what they cost.
 pub fn compile(input: &Input<'_>) -> Surface {
-    let Compiled { list, excess } = compile_list(input);
-    let (instructions, findings) = said(input, &list);
+    let list = fitted(input);
+    let footprint = Footprint::of(&list.tools);
+    let (instructions, findings) = said(input, &list, &footprint.servers);
+    let excess = match told_of_excess(input, &list) {
+        true => footprint.excesses(&list.tools, input.profile),
+        false => Vec::new(),
+    };
     let tools_json = list_text(&list.tools);
     Surface {
         profile: input.profile.name.clone(),
         mode: input.mode,
         surface_digest: digest(&tools_json, &instructions),
         instructions,
-        footprint: Footprint::of(&list.tools),
+        footprint,
         tools_json,
         tools: list.tools,
         ladder_step: list.step,
@@ -310,11 +348,12 @@ pub fn compile(input: &Input<'_>) -> Surface {
 
 /// What is odd about a surface, without counting what it costs.
 pub(crate) fn findings(input: &Input<'_>) -> Vec<Finding> {
-    said(input, &compile_list(input).list).1
+    let list = fitted(input);
+    said(input, &list, &OfServer::all(&list.tools)).1
 }
 
 /// The instructions that go with a list, and what is odd about both.
-fn said(input: &Input<'_>, list: &Climbed) -> (String, Vec<Finding>) {
+fn said(input: &Input<'_>, list: &Climbed, servers: &[OfServer]) -> (String, Vec<Finding>) {
     let told = Told {
         mode: input.mode,
         records: input.records,
@@ -326,7 +365,7 @@ fn said(input: &Input<'_>, list: &Climbed) -> (String, Vec<Finding>) {
     };
     let (instructions, mut findings) = instructions::compile(&told);
     if input.options.routability != Routability::Off {
-        findings.extend(lints::lint(&list.tools, input.profile, &list.notes));
+        findings.extend(lints::lint(&list.tools, servers, input.profile, &list.notes));
     }
     let pruned = list.ledger.iter().filter(|rewrite| rewrite.op == offered::Op::Prune);
     findings.extend(pruned.map(|rewrite| lints::never_usable(&list.tools, rewrite)));

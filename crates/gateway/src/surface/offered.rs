@@ -1,12 +1,13 @@
 //! One tool on its way into a list: the accepted definition, and every change to what is published of it.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use portcullis_core::Sha256Digest;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::json_text::{Edit, compact, escaped, rewritten};
+use super::json_text::{Edit, compact, rewritten, step};
 use super::sentences::units;
 
 /// What calling a tool can do, in the word its description must have (SURF-34).
@@ -74,10 +75,12 @@ pub struct Offered {
     pub name: String,
     /// What calling it can do, where that is known.
     pub effect: Option<Effect>,
-    original: String,
+    original: Arc<str>,
     edits: BTreeMap<String, Edit>,
-    /// The definition as it now is, to look things up in.
-    value: Value,
+    /// The definition as it now is, to look things up in. Shared by copies of a list until one of them changes it.
+    value: Arc<Value>,
+    /// Its text as it now is, once somebody asked for it.
+    text: OnceLock<Arc<str>>,
 }
 
 impl Offered {
@@ -85,13 +88,23 @@ impl Offered {
     pub fn new(server: &str, effect: Option<Effect>, definition: &str) -> Option<Self> {
         let value: Value = serde_json::from_str(definition).ok()?;
         let name = value.as_object()?.get("name")?.as_str()?.to_owned();
-        let original = compact(definition);
-        Some(Self { server: server.into(), name, effect, original, edits: BTreeMap::new(), value })
+        Some(Self {
+            server: server.into(),
+            name,
+            effect,
+            original: compact(definition).into(),
+            edits: BTreeMap::new(),
+            value: Arc::new(value),
+            text: OnceLock::new(),
+        })
     }
 
     /// The definition as published.
-    pub fn text(&self) -> String {
-        if self.edits.is_empty() { self.original.clone() } else { rewritten(&self.original, &self.edits) }
+    pub fn text(&self) -> &str {
+        if self.edits.is_empty() {
+            return &self.original;
+        }
+        self.text.get_or_init(|| rewritten(&self.original, &self.edits).into())
     }
 
     /// The definition as accepted, without spaces.
@@ -114,18 +127,29 @@ impl Offered {
         self.value.get("description").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Its description strings (SURF-30): the tool's own first, then those of its schemas.
-    pub fn descriptions(&self) -> Vec<(String, String)> {
+    /// Its description strings (SURF-30) with their places: the tool's own first, then those of its schemas.
+    pub fn descriptions(&self) -> Vec<(String, &str)> {
         let mut found = Vec::new();
+        self.each_description(&mut |place, text| found.push((pointer(place), text)));
+        found
+    }
+
+    /// The same without their places.
+    pub(super) fn texts(&self) -> Vec<&str> {
+        let mut found = Vec::new();
+        self.each_description(&mut |_, text| found.push(text));
+        found
+    }
+
+    fn each_description<'a>(&'a self, found: &mut dyn FnMut(&[Step<'a>], &'a str)) {
         if let Some(text) = self.value.get("description").and_then(Value::as_str) {
-            found.push(("/description".to_owned(), text.to_owned()));
+            found(&[Step::Key("description")], text);
         }
         for member in ["inputSchema", "outputSchema"] {
             if let Some(schema) = self.value.get(member) {
-                of_schema(schema, &format!("/{member}"), &mut found);
+                of_schema(schema, &mut vec![Step::Key(member)], found);
             }
         }
-        found
     }
 
     /// The names of its arguments, in order.
@@ -165,7 +189,7 @@ impl Offered {
         (op, rule): (Op, &'static str),
         ledger: &mut Vec<Rewrite>,
     ) {
-        let Some(place) = self.value.pointer_mut(pointer) else { return };
+        let Some(place) = Arc::make_mut(&mut self.value).pointer_mut(pointer) else { return };
         let before = std::mem::replace(place, value);
         let after = place.to_string();
         self.enter(pointer, &before, &after, edit, (op, rule), ledger);
@@ -179,9 +203,14 @@ impl Offered {
         (op, rule): (Op, &'static str),
         ledger: &mut Vec<Rewrite>,
     ) -> bool {
-        let place = self.value.pointer_mut(parent).and_then(Value::as_object_mut);
+        let place = self.value.pointer(parent).and_then(Value::as_object);
+        if !place.is_some_and(|object| object.contains_key(member)) {
+            return false;
+        }
+        let place = Arc::make_mut(&mut self.value).pointer_mut(parent).and_then(Value::as_object_mut);
         let Some(before) = place.and_then(|object| object.shift_remove(member)) else { return false };
-        let pointer = format!("{parent}/{}", escaped(member));
+        let mut pointer = parent.to_owned();
+        step(&mut pointer, member);
         // What was changed inside is gone with it.
         let inside = format!("{pointer}/");
         self.edits.retain(|edited, _| !edited.starts_with(&inside));
@@ -213,6 +242,7 @@ impl Offered {
         ledger: &mut Vec<Rewrite>,
     ) {
         self.edits.insert(pointer.to_owned(), edit.clone());
+        self.text = OnceLock::new();
         ledger.push(Rewrite {
             tool: self.name.clone(),
             pointer: pointer.to_owned(),
@@ -235,8 +265,8 @@ impl Offered {
         if self.name != before.name || content(&self.original)? != content(&before.original)? {
             return None;
         }
-        let mut like = Self { edits: before.edits.clone(), ..self.clone() };
-        like.value = serde_json::from_str(&like.text()).ok()?;
+        let mut like = Self { edits: before.edits.clone(), text: OnceLock::new(), ..self.clone() };
+        like.value = Arc::new(serde_json::from_str(like.text()).ok()?);
         Some(like)
     }
 
@@ -286,26 +316,51 @@ const SCHEMAS: [&str; 18] = [
     "disallow",
 ];
 
-/// Descriptions of a schema and all schemas in it: never of data that happens to have such a key.
-fn of_schema(schema: &Value, pointer: &str, found: &mut Vec<(String, String)>) {
+/// One step on the way to a value.
+#[derive(Clone, Copy)]
+enum Step<'a> {
+    Key(&'a str),
+    Index(usize),
+}
+
+/// A way as a pointer (RFC 6901).
+fn pointer(way: &[Step<'_>]) -> String {
+    let mut pointer = String::new();
+    for one in way {
+        match one {
+            Step::Key(key) => step(&mut pointer, key),
+            Step::Index(index) => step(&mut pointer, &index.to_string()),
+        }
+    }
+    pointer
+}
+
+/// Descriptions of a schema and all schemas in it: never of data that happens to have such a key. `way` leads to the
+/// schema, and is as it was when this returns.
+fn of_schema<'a>(schema: &'a Value, way: &mut Vec<Step<'a>>, found: &mut dyn FnMut(&[Step<'a>], &'a str)) {
     let Some(keywords) = schema.as_object() else { return };
     for (keyword, value) in keywords {
-        let here = format!("{pointer}/{}", escaped(keyword));
+        way.push(Step::Key(keyword));
         match value {
-            Value::String(text) if keyword == "description" => found.push((here, text.clone())),
+            Value::String(text) if keyword == "description" => found(way, text),
             Value::Object(map) if MAPS.contains(&keyword.as_str()) => {
                 for (name, inner) in map {
-                    of_schema(inner, &format!("{here}/{}", escaped(name)), found);
+                    way.push(Step::Key(name));
+                    of_schema(inner, way, found);
+                    way.pop();
                 }
             }
-            Value::Object(_) if SCHEMAS.contains(&keyword.as_str()) => of_schema(value, &here, found),
+            Value::Object(_) if SCHEMAS.contains(&keyword.as_str()) => of_schema(value, way, found),
             Value::Array(list) if SCHEMAS.contains(&keyword.as_str()) => {
                 for (index, inner) in list.iter().enumerate() {
-                    of_schema(inner, &format!("{here}/{index}"), found);
+                    way.push(Step::Index(index));
+                    of_schema(inner, way, found);
+                    way.pop();
                 }
             }
             _ => {}
         }
+        way.pop();
     }
 }
 
@@ -348,7 +403,7 @@ mod tests {
             tool.text(),
             r#"{"name":"t","description":"Does it.","n":1e3,"inputSchema":{"properties":{}}}"#
         );
-        assert_eq!(replayed(tool.original(), "t", &ledger).as_deref(), Some(tool.text().as_str()));
+        assert_eq!(replayed(tool.original(), "t", &ledger).as_deref(), Some(tool.text()));
         assert_eq!(ledger.len(), 3);
     }
 }

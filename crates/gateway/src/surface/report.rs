@@ -83,13 +83,17 @@ impl Surface {
     /// What is published otherwise than it was accepted (SURF-4).
     pub fn changes(&self) -> Vec<Change> {
         let of = |tool: &Offered| {
-            let before =
-                Offered::new("", None, tool.original()).map(|tool| tool.descriptions()).unwrap_or_default();
+            let accepted = Offered::new("", None, tool.original());
+            let before = accepted.as_ref().map(Offered::descriptions).unwrap_or_default();
             let after = tool.descriptions();
             let changed = before.into_iter().filter_map(|(pointer, before)| {
-                let now = after.iter().find(|(at, _)| *at == pointer).map(|(_, text)| text.clone());
-                let tool = tool.name.clone();
-                (now.as_ref() != Some(&before)).then_some(Change { tool, pointer, before, after: now })
+                let now = after.iter().find(|(at, _)| *at == pointer).map(|(_, text)| *text);
+                (now != Some(before)).then(|| Change {
+                    tool: tool.name.clone(),
+                    pointer,
+                    before: before.to_owned(),
+                    after: now.map(ToOwned::to_owned),
+                })
             });
             changed.collect::<Vec<_>>()
         };

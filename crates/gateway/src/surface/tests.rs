@@ -8,7 +8,7 @@ use super::baseline::{Baseline, NotWritten};
 use super::duplicates::{self, Hoisting};
 use super::footprint::{Footprint, list_text};
 use super::ladder::{Rungs, climb};
-use super::lints::{Severity, lint, put_right};
+use super::lints::{Instead, Severity, put_right};
 use super::offered::{Effect, Offered, replayed};
 use super::*;
 
@@ -27,6 +27,10 @@ fn profile(bytes: usize) -> Profile {
 
 fn tool(server: &str, effect: Effect, definition: &Value) -> Offered {
     Offered::new(server, Some(effect), &definition.to_string()).unwrap()
+}
+
+fn lint(tools: &[Offered], profile: &Profile, notes: &[Note]) -> Vec<Finding> {
+    lints::lint(tools, &OfServer::all(tools), profile, notes)
 }
 
 fn surface(tools: Vec<Offered>) -> Surface {
@@ -79,7 +83,7 @@ fn the_golden_list_repeats_itself_and_can_be_told_not_to() {
         assert!(!found.iter().any(|finding| finding.rule == "L007"), "{found:?}");
         for (before, after) in golden().iter().zip(&tools) {
             assert_eq!(before.name, after.name);
-            let first = |tool: &Offered| sentences::sentences(tool.description()).remove(0);
+            let first = |tool: &Offered| sentences::first_sentence(tool.description()).unwrap().into_owned();
             assert_eq!(first(before), first(after));
             assert_eq!(undescribed(before), undescribed(after));
             // SURF-4: nothing but what the ledger says.
@@ -90,7 +94,7 @@ fn the_golden_list_repeats_itself_and_can_be_told_not_to() {
 
 /// A definition without any description.
 fn undescribed(tool: &Offered) -> Value {
-    let mut value: Value = serde_json::from_str(&tool.text()).unwrap();
+    let mut value: Value = serde_json::from_str(tool.text()).unwrap();
     for (pointer, _) in tool.descriptions() {
         *value.pointer_mut(&pointer).unwrap() = Value::Null;
     }
@@ -238,7 +242,7 @@ fn what_can_be_put_right_is() {
         Effect::Mutating,
         &json!({"name": "s__w", "description": "Writes a thing. Read-only.", "annotations": {"readOnlyHint": true}}),
     );
-    put_right(&mut writes, &mut ledger);
+    put_right(&mut writes, &Instead::default(), &mut ledger);
     assert_eq!(writes.description(), "Writes a thing. Mutating.");
     assert_eq!(writes.member("annotations").unwrap()["readOnlyHint"], false);
     assert_eq!(replayed(writes.original(), "s__w", &ledger).unwrap(), writes.text());
@@ -247,14 +251,25 @@ fn what_can_be_put_right_is() {
         Effect::ReadOnly,
         &json!({"name": "s__list", "description": "List things", "inputSchema": {"properties": {"per_page": {}, "fields": {}}}}),
     );
-    put_right(&mut lists, &mut ledger);
+    let as_listed = lists.clone();
+    put_right(&mut lists, &Instead::default(), &mut ledger);
     assert_eq!(lists.description(), "List things. Read-only. Page with `per_page`; narrow with `fields`.");
+    // What the same server has for who does not need them all is named too; what another has is not.
+    let search = |server: &str, name: &str| {
+        tool(server, Effect::ReadOnly, &json!({"name": name, "description": "Search."}))
+    };
+    let both = [search("s", "s__search_things"), search("other", "other__aggregate")];
+    let mut lists = as_listed;
+    put_right(&mut lists, &Instead::among(&both), &mut ledger);
+    let hint =
+        "List things. Read-only. Page with `per_page`; narrow with `fields`; prefer `s__search_things`.";
+    assert_eq!(lists.description(), hint);
     let mut hides = tool(
         "s",
         Effect::ReadOnly,
         &json!({"name": "s__h", "description": "Gets it. Data is hidden from the model. Read-only."}),
     );
-    put_right(&mut hides, &mut ledger);
+    put_right(&mut hides, &Instead::default(), &mut ledger);
     assert_eq!(hides.description(), "Gets it. Read-only.");
 }
 
@@ -406,7 +421,8 @@ fn no_definition_breaks_anything() {
         }
         for tool in &tools {
             let shown = compiled.list.tools.iter().find(|shown| shown.name == tool.name).map(Offered::text);
-            assert_eq!(replayed(tool.original(), &tool.name, &compiled.list.ledger), shown, "{round}");
+            let replayed = replayed(tool.original(), &tool.name, &compiled.list.ledger);
+            assert_eq!(replayed.as_deref(), shown, "{round}");
         }
     }
 }
@@ -464,7 +480,7 @@ fn every_profile_reads_a_whole_beginning_and_nobody_is_asked_for_credentials() {
                 assert_eq!(cut.trim_end(), head, "{name}");
             }
             assert!(head.ends_with('.') && head.contains("Discover first") && head.contains("bounded"));
-            assert_eq!(wording::asks_for_credentials(text), None, "{name}: {text}");
+            assert_eq!(wording::Plain::of(text).asks_for_credentials(), None, "{name}: {text}");
             assert!(text.contains("- server-3"), "{text}");
             assert!(surface.findings.iter().any(|one| one.rule == "L006" && one.severity == Severity::Error));
         }
@@ -521,6 +537,64 @@ fn a_sentence_that_returns_to_our_own_tools_is_caught() {
         grown[1].set_text("/description", text, (offered::Op::Annotate, "test"), &mut Vec::new());
         assert!(duplicates::report(grown.iter()).sentence_dup_bytes >= 25);
     }
+}
+
+#[test]
+fn nothing_is_rewritten_where_definitions_are_not_listed() {
+    // SURF-37
+    let options =
+        SurfaceOptions { mode: Budgeting::Enforce, dedup: Dedup::Always, ..SurfaceOptions::default() };
+    for mode in [Mode::Transparent, Mode::Gateway] {
+        let surface = compile(&Input {
+            tools: golden(),
+            mode,
+            profile: &profile(20_000),
+            options: &options,
+            prune: BTreeSet::from([("query_records".to_owned(), "expand".to_owned())]),
+            servers: Vec::new(),
+            records: false,
+            stand_ins: Vec::new(),
+        });
+        assert_eq!(surface.tools_json, list_text(&golden()));
+        // It is measured and looked at all the same.
+        assert!(
+            surface.ledger.is_empty() && surface.excess.iter().any(|one| one.limit == "tools_total_bytes")
+        );
+        assert!(surface.findings.iter().any(|finding| finding.rule == "L011"), "{:?}", surface.findings);
+    }
+}
+
+#[test]
+fn of_notes_without_room_the_lightest_goes_back_to_a_tool() {
+    // SURF-17, SURF-33, T-SURF-8
+    let heavy = "Every call of this server is counted against the quota of the day, and there is no way at all to get more of it.";
+    let light = "Names of things are spelt in small letters only.";
+    let definition = |n: usize| json!({"name": format!("s__tool_{n:02}"), "description": format!("Do thing {n} of many. {heavy} {light}"), "inputSchema": {"type": "object"}});
+    let options =
+        SurfaceOptions { mode: Budgeting::Enforce, dedup: Dedup::Always, ..SurfaceOptions::default() };
+    let mut seen = BTreeSet::new();
+    for most in (750..1_500).step_by(10) {
+        let profile = Profile { tools_max_count: 6, instructions_max_chars: most, ..profile(24_576) };
+        let surface = compile(&Input {
+            tools: (0..12).map(|n| tool("s", Effect::ReadOnly, &definition(n))).collect(),
+            mode: Mode::Passthrough,
+            profile: &profile,
+            options: &options,
+            prune: BTreeSet::new(),
+            servers: Vec::new(),
+            records: false,
+            stand_ins: Vec::new(),
+        });
+        let kept = [heavy, light].map(|text| surface.instructions.contains(text));
+        for (text, is_note) in [heavy, light].into_iter().zip(kept) {
+            let said = surface.tools.iter().filter(|tool| tool.description().contains(text)).count();
+            assert_eq!(said, usize::from(!is_note), "{most}: {text}");
+        }
+        assert!(surface.findings.iter().all(|finding| finding.rule != "L007"), "{most}");
+        seen.insert(kept);
+    }
+    // As room gets less, the light one goes first.
+    assert!(seen.contains(&[true, true]) && seen.contains(&[true, false]), "{seen:?}");
 }
 
 #[test]

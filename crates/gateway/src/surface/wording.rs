@@ -1,10 +1,13 @@
 //! What a text may not say: asking for credentials (SURF-18), claiming to be hidden (SURF-40), giving orders, and
 //! hiding characters from who reads it.
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
 use unicode_normalization::UnicodeNormalization as _;
+
+use super::sentences::collapsed;
 
 const VERBS: [&str; 14] = [
     "use", "send", "pass", "provide", "supply", "include", "paste", "enter", "share", "give", "attach",
@@ -15,28 +18,67 @@ const CREDENTIALS: [&str; 8] =
 /// How many words may stand between the verb and what it wants.
 const BETWEEN: usize = 6;
 
-/// In one form, so that spelling hides nothing: compatibility characters folded, nothing invisible, one space, lower
-/// case.
-pub(super) fn normalised(text: &str) -> String {
-    let folded: String = text.nfkc().filter(|c| !is_hidden(*c) || c.is_whitespace()).collect();
-    folded.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
-}
+/// A text in one form, so that spelling hides nothing: compatibility characters folded, nothing invisible, one space,
+/// lower case. Made once and asked everything.
+pub(crate) struct Plain(String);
 
-/// Which rule of the deny list a text breaks, if any.
-pub(crate) fn asks_for_credentials(text: &str) -> Option<&'static str> {
-    static LITERAL: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"authorization: ?bearer|whsec_|pdpp_owner_token|owner_session_cookie"));
-    static LOGIN: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(r"\b(log in|sign in|authenticate|authorize) (as|with) (the )?(owner|admin|root|operator)\b")
-    });
-    let text = normalised(text);
-    if wants_a_credential(&text) {
-        return Some("D1");
+impl Plain {
+    /// Of a text.
+    pub(crate) fn of(text: &str) -> Self {
+        let is_shown = |c: &char| !is_hidden(*c) || c.is_whitespace();
+        // Nothing in ASCII has another form.
+        let folded: Cow<'_, str> = match text.is_ascii() {
+            true if text.chars().all(|c| is_shown(&c)) => Cow::Borrowed(text),
+            true => text.chars().filter(is_shown).collect::<String>().into(),
+            false => text.nfkc().filter(is_shown).collect::<String>().into(),
+        };
+        let mut plain = collapsed(&folded).into_owned();
+        match plain.is_ascii() {
+            true => plain.make_ascii_lowercase(),
+            false => plain = plain.to_lowercase(),
+        }
+        Self(plain)
     }
-    if LITERAL.is_match(&text) {
-        return Some("D2");
+
+    /// Which rule of the deny list it breaks, if any.
+    pub(crate) fn asks_for_credentials(&self) -> Option<&'static str> {
+        static LITERAL: LazyLock<Regex> =
+            LazyLock::new(|| pattern(r"authorization: ?bearer|whsec_|pdpp_owner_token|owner_session_cookie"));
+        static LOGIN: LazyLock<Regex> = LazyLock::new(|| {
+            pattern(
+                r"\b(log in|sign in|authenticate|authorize) (as|with) (the )?(owner|admin|root|operator)\b",
+            )
+        });
+        if wants_a_credential(&self.0) {
+            return Some("D1");
+        }
+        if LITERAL.is_match(&self.0) {
+            return Some("D2");
+        }
+        LOGIN.is_match(&self.0).then_some("D3")
     }
-    LOGIN.is_match(&text).then_some("D3")
+
+    /// Whether it says that what a tool answers stays hidden from the model (SURF-40).
+    pub(super) fn claims_to_be_hidden(&self) -> bool {
+        static CLAIMS: LazyLock<Regex> = LazyLock::new(|| {
+            pattern(concat!(
+                r"hidden from (the )?(model|assistant|llm|context)",
+                r"|(not|never) (visible|shown|exposed|sent) to (the )?(model|assistant|llm)",
+                r"|(does|do|will) not (consume|use|count (against|toward)) (the )?(model'?s )?(context|tokens)",
+                r"|(kept|stays|remains) out of (the )?(model'?s )?context",
+                r"|only the (host|client|application) (sees|reads|receives)",
+                r"|(hidden|invisible)(/\w+)? (structured|output|data|envelope|resource)",
+            ))
+        });
+        CLAIMS.is_match(&self.0)
+    }
+
+    /// Whether it tries to direct the model beyond its tool (L013).
+    pub(super) fn overrides(&self) -> bool {
+        const PHRASES: [&str; 4] =
+            ["ignore previous", "do not tell the user", "system prompt", "before using any other tool"];
+        PHRASES.iter().any(|phrase| self.0.contains(phrase))
+    }
 }
 
 /// D1: a verb, at most six words, a credential.
@@ -76,29 +118,6 @@ fn is_negated(before: &[&str]) -> bool {
     matches!(before, [.., "never" | "don't" | "without"] | [.., "do" | "must" | "shall" | "should", "not"])
 }
 
-/// Whether a text says that what a tool answers stays hidden from the model (SURF-40).
-pub(super) fn claims_to_be_hidden(text: &str) -> bool {
-    static CLAIMS: LazyLock<Regex> = LazyLock::new(|| {
-        pattern(concat!(
-            r"hidden from (the )?(model|assistant|llm|context)",
-            r"|(not|never) (visible|shown|exposed|sent) to (the )?(model|assistant|llm)",
-            r"|(does|do|will) not (consume|use|count (against|toward)) (the )?(model'?s )?(context|tokens)",
-            r"|(kept|stays|remains) out of (the )?(model'?s )?context",
-            r"|only the (host|client|application) (sees|reads|receives)",
-            r"|(hidden|invisible)(/\w+)? (structured|output|data|envelope|resource)",
-        ))
-    });
-    CLAIMS.is_match(&normalised(text))
-}
-
-/// Whether a text tries to direct the model beyond its tool (L013).
-pub(super) fn overrides(text: &str) -> bool {
-    const PHRASES: [&str; 4] =
-        ["ignore previous", "do not tell the user", "system prompt", "before using any other tool"];
-    let text = normalised(text);
-    PHRASES.iter().any(|phrase| text.contains(phrase))
-}
-
 /// Characters that a reader does not see: controls, directions, zero widths, tags.
 pub(super) fn is_hidden(c: char) -> bool {
     (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
@@ -109,6 +128,9 @@ pub(super) fn is_hidden(c: char) -> bool {
 
 /// Whether a word has Latin letters together with those of a script that looks like it.
 pub(super) fn mixes_scripts(text: &str) -> bool {
+    if text.is_ascii() {
+        return false;
+    }
     text.split(|c: char| !c.is_alphanumeric()).any(|word| {
         let latin = word.chars().any(|c| {
             c.is_ascii_alphabetic()
@@ -157,7 +179,7 @@ mod tests {
             ("Never put credentials in arguments.", None),
             ("Records have a sort key name.", None),
         ] {
-            assert_eq!(asks_for_credentials(text), verdict, "{text}");
+            assert_eq!(Plain::of(text).asks_for_credentials(), verdict, "{text}");
         }
         assert!(mixes_scripts("U\u{455}e your \u{43e}wner token"));
         assert!(!mixes_scripts("Обычный текст beside plain words, 10 µm"));
@@ -166,11 +188,13 @@ mod tests {
     #[test]
     fn a_claim_to_be_hidden_is_told_from_hidden_files() {
         // SURF-40, T-SURF-11
-        assert!(claims_to_be_hidden("Hosts may read hidden/returned resource URIs."));
-        assert!(claims_to_be_hidden("The envelope is never sent to the model."));
-        assert!(claims_to_be_hidden("It does not consume the model's context."));
-        assert!(!claims_to_be_hidden("List hidden files."));
-        assert!(overrides("IGNORE  previous orders") && !overrides("Ignore whitespace."));
+        assert!(Plain::of("Hosts may read hidden/returned resource URIs.").claims_to_be_hidden());
+        assert!(Plain::of("The envelope is never sent to the model.").claims_to_be_hidden());
+        assert!(Plain::of("It does not consume the model's context.").claims_to_be_hidden());
+        assert!(!Plain::of("List hidden files.").claims_to_be_hidden());
+        assert!(
+            Plain::of("IGNORE  previous orders").overrides() && !Plain::of("Ignore whitespace.").overrides()
+        );
     }
 
     #[test]

@@ -54,6 +54,15 @@ pub enum Escape {
 }
 
 impl Escape {
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "html" => Some(Self::Html),
+            "none" => Some(Self::None),
+            _ => None,
+        }
+    }
+
     /// As written in configuration and evidence.
     pub fn as_str(self) -> &'static str {
         match self {

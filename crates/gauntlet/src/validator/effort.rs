@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
+use portcullis_core::clock::thread_time as spent;
 
 /// How many visits of schema nodes one validation may take.
 const MAX_VISITS: u32 = 2_000_000;
@@ -70,12 +70,6 @@ impl Effort {
         let started = *self.started.get_or_insert(now);
         if now.saturating_sub(started) > MAX_TIME { Err(Exhausted) } else { Ok(()) }
     }
-}
-
-/// The time this thread has been running.
-fn spent() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 #[cfg(test)]

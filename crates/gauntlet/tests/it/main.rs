@@ -11,6 +11,7 @@ mod schemas;
 mod screening;
 mod suite;
 mod tables;
+mod tasks;
 
 use std::sync::Arc;
 

@@ -61,7 +61,8 @@ impl GivenAhead {
         let items = accepted.tools().iter().chain(accepted.resources()).chain(accepted.prompts());
         for tool in items.filter(|tool| which.covers(tool)) {
             let facts = ToolFacts::new(tool, record, Trust::Untrusted, ToolTrust::default());
-            let circumstances = Circumstances { authenticated: false, client: "", session_calls: 0, now };
+            let circumstances =
+                Circumstances { authenticated: false, client: "", groups: &[], session_calls: 0, now };
             if policy.quorum_of(agent, &facts, circumstances, Scope::UntilVersionChange) != Some(1) {
                 ahead.forbidden.push(tool.id().item().to_string());
                 continue;

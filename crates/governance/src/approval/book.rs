@@ -137,6 +137,16 @@ impl Book {
 
     /// Takes one use of a grant that covers `request`, the narrowest first.
     pub fn claim(self: &Arc<Self>, request: &CanonicalRequest, now: Timestamp) -> Option<Claim> {
+        self.claim_within(request, Scope::UntilVersionChange, now)
+    }
+
+    /// The same, but of no grant that reaches further than `widest`.
+    pub fn claim_within(
+        self: &Arc<Self>,
+        request: &CanonicalRequest,
+        widest: Scope,
+        now: Timestamp,
+    ) -> Option<Claim> {
         let mut entries = self.lock();
         let Entries { approvals, grants, .. } = &mut *entries;
         for key in GrantKey::candidates(request) {
@@ -147,6 +157,9 @@ impl Book {
                     continue;
                 }
                 let (scope, approvers) = (approval.scope?, approval.decisions.len() as u32);
+                if scope > widest {
+                    continue;
+                }
                 approval.uses_left -= 1;
                 *claims += 1;
                 return Some(Claim { book: self.clone(), approval: *id, scope, approvers, spent: false });

@@ -91,7 +91,7 @@ impl ProbeAuthority for Prober {
                 json!({"kind": violation, "permits": permits, "port": port, "reason": reason, "server": server, "target": target, "violation": violation.is_some()}),
             ),
             // What was done with files is told where the process is ended for it.
-            Observed::Attempted { kind: "bait" | "artifact", .. } => return,
+            Observed::Attempted { kind: "bait" | "artifact" | "file", .. } => return,
             Observed::Attempted { what, violation, permits, .. } => (
                 EventName::SandboxSyscallDenied,
                 json!({"call": what, "permits": permits, "server": server, "violation": violation}),

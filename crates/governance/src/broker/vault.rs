@@ -11,11 +11,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, KeyInit as _, Tag, XChaCha20Poly1305, XNonce};
+use hmac::{Hmac, Mac as _};
 use portcullis_core::digest::{parse_hex, to_hex};
+use portcullis_core::scrub::{KnownSecrets, is_secret_key, scrub_knowing};
 use portcullis_core::{Secret as Key, Timestamp};
 use portcullis_sandbox::broker::Secret;
 use rand::RngExt as _;
 use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+use zeroize::Zeroizing;
 
 use super::{CredentialClass, CredentialDenied, CredentialHandle};
 
@@ -28,6 +32,8 @@ pub const LONGEST: usize = 64 << 10;
 pub enum Kind {
     /// A value that stays as it is until somebody changes it.
     Static,
+    /// What a login left, renewed when need be: see [`Grant`](super::grant::Grant).
+    Oauth2,
 }
 
 impl std::str::FromStr for Kind {
@@ -35,7 +41,8 @@ impl std::str::FromStr for Kind {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "static" => Ok(Self::Static),
-            _ => Err("the kind of credential that is kept here is `static`".into()),
+            "oauth2" => Ok(Self::Oauth2),
+            _ => Err("the kinds of credentials are `static` and `oauth2`; `portcullis auth login` leaves the second".into()),
         }
     }
 }
@@ -109,6 +116,14 @@ impl Vault {
         entries
     }
 
+    /// Which version of a class's credential there is.
+    pub(super) fn handle(&self, class: &CredentialClass) -> Option<CredentialHandle> {
+        let kept = self.kept();
+        let Entry { id, class, version, .. } =
+            &kept.secrets.iter().find(|one| one.entry.class == *class)?.entry;
+        Some(CredentialHandle { id: id.clone(), class: class.clone(), version: *version })
+    }
+
     /// Seals a value and keeps it under the entry's name, in place of what was there.
     pub fn put(&self, entry: &Entry, value: &Secret) -> io::Result<()> {
         let nonce: [u8; 24] = rand::rng().random();
@@ -159,6 +174,62 @@ impl Vault {
         Ok((CredentialHandle { id, class, version }, secret))
     }
 
+    /// Gives a credential another class. False if there is none of this name.
+    pub fn assign(&self, name: &str, class: &CredentialClass) -> io::Result<bool> {
+        let found = self.kept().secrets.iter().find(|sealed| sealed.entry.name == name).cloned();
+        let Some(sealed) = found else { return Ok(false) };
+        let (_, value) =
+            self.unseal(&sealed.entry.class).map_err(|error| io::Error::other(error.to_string()))?;
+        let entry = Entry { class: class.clone(), ..sealed.entry };
+        self.put(&entry, &value)?;
+        Ok(true)
+    }
+
+    /// Signs a message with the value of a credential, by its name: HMAC-SHA256. The value stays here.
+    pub fn sign(&self, name: &str, message: &[u8]) -> Option<[u8; 32]> {
+        let class = self.kept().secrets.iter().find(|sealed| sealed.entry.name == name)?.entry.class.clone();
+        let (_, value) = self.unseal(&class).ok()?;
+        let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(value.expose()).ok()?;
+        mac.update(message);
+        Some(mac.finalize().into_bytes().into())
+    }
+
+    /// Seals something that the gateway keeps elsewhere, bound to what it is.
+    pub fn seal(&self, what: &str, text: &[u8]) -> io::Result<Vec<u8>> {
+        let nonce: [u8; 24] = rand::rng().random();
+        let mut sealed = [&nonce, text].concat();
+        let body = InOutBuf::from(&mut sealed[nonce.len()..]);
+        let tag = self
+            .cipher()
+            .encrypt_inout_detached(&XNonce::from(nonce), &elsewhere(what), body)
+            .map_err(|_| io::Error::other("it is too long to be sealed"))?;
+        sealed.extend_from_slice(&tag);
+        Ok(sealed)
+    }
+
+    /// What was sealed as `what`; `None` for everything else.
+    pub fn open_sealed(&self, what: &str, sealed: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        let (nonce, rest) = sealed.split_first_chunk::<24>()?;
+        let (text, tag) = rest.split_last_chunk::<16>()?;
+        let mut text = Zeroizing::new(text.to_vec());
+        let opened = self.cipher().decrypt_inout_detached(
+            &XNonce::from(*nonce),
+            &elsewhere(what),
+            InOutBuf::from(&mut text[..]),
+            &Tag::from(*tag),
+        );
+        opened.is_ok().then_some(text)
+    }
+
+    /// A text without anything that looks like a secret, and without any value that is kept here, however it is spelt
+    /// (admin §8). Values stay here.
+    pub fn masked(&self, text: &str) -> String {
+        let classes: Vec<CredentialClass> = self.list().into_iter().map(|entry| entry.class).collect();
+        let values = classes.iter().filter_map(|class| self.unseal(class).ok());
+        let values: Vec<Key<String>> = values.flat_map(|(_, value)| parts_of(&value)).collect();
+        scrub_knowing(text, &KnownSecrets::new(&values)).into_owned()
+    }
+
     fn change(&self, change: impl FnOnce(&mut Vec<Sealed>)) -> io::Result<()> {
         let mut kept = self.kept();
         let mut secrets = kept.secrets.clone();
@@ -178,9 +249,26 @@ impl Vault {
     }
 }
 
+/// A value as text, and if a login left it, what it consists of.
+fn parts_of(value: &Secret) -> Vec<Key<String>> {
+    let Ok(text) = std::str::from_utf8(value.expose()) else { return Vec::new() };
+    let mut parts = vec![Key::new(text.to_owned())];
+    if let Ok(serde_json::Value::Object(members)) = serde_json::from_str(text) {
+        let texts =
+            members.iter().filter(|(name, _)| is_secret_key(name)).filter_map(|(_, part)| part.as_str());
+        parts.extend(texts.map(|part| Key::new(part.to_owned())));
+    }
+    parts
+}
+
 /// What a sealed value is bound to.
 fn purpose(entry: &Entry) -> Vec<u8> {
     serde_json::to_vec(&("portcullis vault v1", entry)).expect("an entry is plain JSON")
+}
+
+/// What something sealed for another place is bound to: no entry's purpose reads like it.
+fn elsewhere(what: &str) -> Vec<u8> {
+    serde_json::to_vec(&("portcullis vault v1, elsewhere", what)).expect("two texts are plain JSON")
 }
 
 fn bytes_of(text: &str) -> Option<Vec<u8>> {
@@ -246,6 +334,25 @@ mod tests {
         vault.remove("github").unwrap();
         let gone = vault.unseal(&"issues.read".parse().unwrap()).map(drop);
         assert_eq!(gone, Err(CredentialDenied::Missing("issues.read".parse().unwrap())));
+    }
+
+    #[test]
+    fn what_is_sealed_for_another_place_opens_as_what_it_is_and_with_this_key() {
+        // REC-70
+        let dir = tempfile::tempdir().unwrap();
+        let vault = |key: u8| Vault::open(dir.path().join("vault.json"), Key::new([key; 32])).unwrap();
+        let sealed = vault(7).seal("a hook", b"canary").unwrap();
+        assert!(!sealed.windows(6).any(|part| part == b"canary"));
+        assert_eq!(
+            vault(7).open_sealed("a hook", &sealed).as_deref().map(Vec::as_slice),
+            Some(&b"canary"[..])
+        );
+        assert!(vault(7).open_sealed("another hook", &sealed).is_none());
+        assert!(vault(8).open_sealed("a hook", &sealed).is_none());
+        let mut changed = sealed.clone();
+        changed[30] ^= 1;
+        assert!(vault(7).open_sealed("a hook", &changed).is_none());
+        assert!(vault(7).open_sealed("a hook", &sealed[..39]).is_none());
     }
 
     #[test]

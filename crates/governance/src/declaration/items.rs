@@ -1,15 +1,23 @@
 //! Resources and prompts as the rules for tools see them: names, arguments with a schema, classes and scopes.
 
+use std::time::Duration;
+
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::{Idempotency, OutputClause, OutputKind, PromptClause, Replay, ResourceClause, ToolClause};
+use super::{
+    AcceptedRequest, Idempotency, Limits, OutputClause, OutputKind, PromptClause, Replay, ResourceClause,
+    Span, ToolClause,
+};
 use crate::subject::Subject;
 use crate::uri_template::UriTemplate;
 use crate::wire_uri::is_ours;
 
 /// The longest value of a template's variable, and of an argument being completed.
 const LONGEST_VALUE: u64 = 2_048;
+/// How long a question may stay open, and how large it may be.
+const LONGEST_QUESTION: Duration = Duration::from_secs(300);
+const LARGEST_QUESTION: u64 = 4 << 20;
 
 impl ResourceClause {
     /// What it is: one resource, or all of one form.
@@ -68,6 +76,33 @@ impl PromptClause {
         // A prompt names no place, so its scopes cannot be bound.
         let unbound = !self.scopes.is_empty() || !self.side_effects.is_empty();
         ToolClause { unbound, ..plain(self.name.clone(), parameters, self) }
+    }
+}
+
+impl AcceptedRequest {
+    /// Asking it, as a tool: without classes and scopes of its own, because what it reaches is the client.
+    pub(crate) fn as_tool(&self) -> Result<ToolClause, String> {
+        Ok(ToolClause {
+            name: self.kind.as_str().parse().map_err(|_| "a kind of request is a name")?,
+            version: "1".into(),
+            description: None,
+            side_effects: Vec::new(),
+            scopes: Vec::new(),
+            scope_bindings: Vec::new(),
+            unbound: false,
+            credentials: Vec::new(),
+            // The protocol says what is in it, and the edge holds it to that.
+            parameters: json!({"type": "object"}),
+            output: OutputClause { schema: None, kind: Some(OutputKind::Json) },
+            idempotency: Idempotency::Unknown,
+            failure_modes: Vec::new(),
+            limits: Limits {
+                timeout: Span(LONGEST_QUESTION),
+                max_request_bytes: LARGEST_QUESTION,
+                ..Limits::default()
+            },
+            replay: Replay::default(),
+        })
     }
 }
 

@@ -6,6 +6,7 @@
 //! [`live::compare`] holds it against what the server lists. Only what passed all three becomes an
 //! [`crate::accepted::AcceptedDeclaration`].
 
+pub mod compatible;
 pub mod diff;
 mod items;
 pub mod live;
@@ -65,7 +66,13 @@ pub struct Body {
     /// Requests the server may make to the client.
     #[serde(default)]
     pub server_requests: Vec<ServerRequestClause>,
+    /// Whether calls may be answered with tasks, which go on after the answer (PRO §3).
+    #[serde(default)]
+    pub tasks: bool,
 }
+
+/// The extension by which a client says that it takes tasks for answers.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// The only version of the grammar.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -94,9 +101,23 @@ pub struct ServerClause {
     pub protocol_versions: Vec<String>,
     /// Must equal the record's.
     pub surface: crate::record::Surface,
+    /// Whether clients share the server's sessions.
+    #[serde(default)]
+    pub session: Sharing,
     /// How often a dynamic surface is asked again.
     #[serde(default)]
     pub refresh: Option<Refresh>,
+}
+
+/// Whether clients share a server's sessions (PRO-39).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// It keeps nothing about who calls: one connection serves all.
+    #[default]
+    Shared,
+    /// It remembers who calls: each session of a client has a connection of its own.
+    PerClient,
 }
 
 /// How often a dynamic surface is asked again.
@@ -474,14 +495,21 @@ impl ServerRequest {
         }
     }
 
+    /// All of them.
+    pub const ALL: [Self; 3] = [ServerRequest::Sampling, ServerRequest::Elicitation, ServerRequest::Roots];
+
+    /// The method on the wire.
+    pub fn method(self) -> &'static str {
+        match self {
+            ServerRequest::Sampling => "sampling/createMessage",
+            ServerRequest::Elicitation => "elicitation/create",
+            ServerRequest::Roots => "roots/list",
+        }
+    }
+
     /// The kind of a request by its method.
     pub fn of_method(method: &str) -> Option<Self> {
-        Some(match method {
-            "sampling/createMessage" => ServerRequest::Sampling,
-            "elicitation/create" => ServerRequest::Elicitation,
-            "roots/list" => ServerRequest::Roots,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|kind| kind.method() == method)
     }
 }
 
@@ -520,7 +548,11 @@ impl Body {
         let requests = self.accepted_requests();
         let members =
             requests.iter().map(|request| (request.kind.as_str().to_owned(), serde_json::json!({})));
-        Value::Object(members.collect())
+        let mut capabilities = Value::Object(members.collect());
+        if self.tasks {
+            capabilities["extensions"] = serde_json::json!({TASKS: {}});
+        }
+        capabilities
     }
 }
 

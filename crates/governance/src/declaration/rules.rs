@@ -1,16 +1,18 @@
 //! The acceptance rules that need only the file and the record: GOV-403, rules 2 to 7 and 9.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_core::name::{ScopeName, printable};
 use portcullis_core::{ServerIdentity, ServerVersion};
 use portcullis_gauntlet::{CompiledSchema, SchemaRole};
 
-use super::{Access, BindingKind, Declaration, Rejection, Scope, ScopeKind, SideEffect, ToolClause, secrets};
+use super::{
+    Access, BindingKind, Declaration, Rejection, Replay, Scope, ScopeKind, SideEffect, ToolClause, secrets,
+};
 use crate::endpoint::Pin;
-use crate::record::Surface;
+use crate::record::{Process, Surface};
 use crate::uri_template::UriTemplate;
 
 /// What the rules are checked against.
@@ -26,8 +28,10 @@ pub struct Expectations<'a> {
     pub pins: &'a [Pin],
     /// `$PORTCULLIS_HOME`; no scope may touch it.
     pub home: &'a Path,
-    /// Whether `remote` scopes make sense: http servers only.
-    pub is_remote: bool,
+    /// Policies and keys that are kept elsewhere; no scope may touch them either.
+    pub protected: &'a [PathBuf],
+    /// What is started; none for a server that is no process of ours, for which alone `remote` scopes make sense.
+    pub process: Option<&'a Process>,
 }
 
 /// Checks every rule and reports every breach, in file order within each rule.
@@ -141,12 +145,12 @@ impl Checker<'_> {
                 }
                 ScopeKind::Secret => {
                     for (member, problem) in
-                        secrets::problems(scope, &self.declaration.body.scopes, expect.is_remote)
+                        secrets::problems(scope, &self.declaration.body.scopes, expect.process.is_none())
                     {
                         self.reject(5, &format!("{pointer}/{member}"), problem);
                     }
                 }
-                ScopeKind::Remote if !expect.is_remote => {
+                ScopeKind::Remote if expect.process.is_some() => {
                     self.reject(
                         5,
                         &pointer,
@@ -214,6 +218,12 @@ impl Checker<'_> {
                     format!("scope {name} is explained by no class; add one of: {}", needed.join(", "));
                 self.reject(4, &format!("{at}/scopes"), message);
             }
+        }
+        // AUD-70: what is done again while replaying may only read.
+        if tool.replay == Replay::Reexecute && classes.iter().any(|class| *class != SideEffect::Read) {
+            let message =
+                "`reexecute` is for tools whose only class is read; `must-stub` plays the recorded result";
+            self.reject(4, &format!("{at}/replay"), message);
         }
         if tool.unbound {
             return;
@@ -460,6 +470,9 @@ fn forbidden_path(path: &str, writable: bool, expect: &Expectations<'_>) -> Opti
     // The demo's own data folder is the one place inside the home that a server may be given.
     if touches(expect.home) && !path.starts_with(expect.home.join("data")) {
         return Some("may not be in or over Portcullis' own folder".into());
+    }
+    if expect.protected.iter().any(|other| touches(other)) {
+        return Some("may not be in or over what holds policies or keys of Portcullis".into());
     }
     if writable && expect.pins.iter().any(|pin| Path::new(&pin.path).starts_with(path)) {
         return Some("may not be writable and hold the server's own program".into());

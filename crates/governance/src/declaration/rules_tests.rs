@@ -6,6 +6,7 @@ use super::*;
 use crate::accepted::{Acceptance, AcceptedDeclaration};
 use crate::declaration::Source;
 use crate::declaration::live::{LiveSurface, LiveTool};
+use crate::record::ProcessModel;
 
 const GOOD: &str = r#"apiVersion: portcullis/v1
 kind: CapabilityDeclaration
@@ -62,6 +63,14 @@ fn surface(tools: &[String]) -> LiveSurface {
 }
 
 fn accept_against(text: &str, tools: &[String]) -> Result<AcceptedDeclaration, Vec<Rejection>> {
+    accept_for(text, tools, ProcessModel::PerProfile)
+}
+
+fn accept_for(
+    text: &str,
+    tools: &[String],
+    process_model: ProcessModel,
+) -> Result<AcceptedDeclaration, Vec<Rejection>> {
     let declaration =
         Declaration::parse(&Source { name: "fs.yaml", text }).map_err(|rejection| vec![rejection])?;
     let (identity, version) = ("filesystem".parse().unwrap(), "2.3.1".parse().unwrap());
@@ -70,13 +79,15 @@ fn accept_against(text: &str, tools: &[String]) -> Result<AcceptedDeclaration, V
         role: "binary".into(),
         sha256: portcullis_core::Sha256Digest::ZERO,
     }];
+    let process = Process { process_model, ..crate::fixture::process() };
     let expect = Expectations {
         identity: &identity,
         version: &version,
         surface: Surface::Static,
         pins: &pins,
         home: Path::new("/var/lib/portcullis"),
-        is_remote: false,
+        protected: &[],
+        process: Some(&process),
     };
     let epoch = portcullis_core::RegistrationEpoch::from_bytes([7; 16]);
     AcceptedDeclaration::accept(
@@ -123,12 +134,20 @@ fn an_accepted_declaration_is_restored_from_its_evidence() {
             &"filesystem".parse().unwrap(),
             &"2.3.1".parse().unwrap(),
             accepted.tools()[0].epoch(),
-            false,
+            Some((&crate::fixture::process(), &[])),
         )
     };
     let restored = restore(accepted.document()).unwrap();
     assert_eq!(restored.tools()[1].id(), accepted.tools()[1].id());
     assert!(restore(&[accepted.document(), b" "].concat()).is_err(), "a changed document must not come back");
+}
+
+#[test]
+fn a_tool_cannot_have_the_name_of_an_admin_tool() {
+    // ADM-14, SO-22
+    let rejection = rejected("name: read_file", "name: portcullis_servers_list");
+    assert_eq!((rejection.rule, rejection.pointer.as_str()), (3, "/tools/0/name"), "{rejection}");
+    assert!(rejection.message.contains("portcullis_ is reserved"), "{rejection}");
 }
 
 #[test]
@@ -267,7 +286,9 @@ fn rule_7_binds_what_can_do_harm() {
     }
     let unbound = GOOD
         .replace("    scope_bindings: [ { param: /path, scope: ws, as: fs_path } ]\n", "    unbound: true\n");
-    assert!(!accept(&unbound).unwrap().tools()[1].bound());
+    // GOV-1405: a process of its own is a binding, and the stronger one; a shared one binds nothing.
+    assert!(!accept_for(&unbound, &live(), ProcessModel::Shared).unwrap().tools()[1].bound());
+    assert!(accept_for(&unbound, &live(), ProcessModel::PerProfile).unwrap().tools()[1].bound());
 }
 
 #[test]
@@ -321,7 +342,8 @@ fn a_surface_is_the_registered_one_and_a_dynamic_one_says_how_often_it_is_looked
             surface: Surface::Dynamic,
             pins: &[],
             home: Path::new("/var/lib/portcullis"),
-            is_remote: false,
+            protected: &[],
+            process: Some(&crate::fixture::process()),
         };
         check(&declaration, "fs.yaml", &expect).map_err(|rejections| rejections[0].message.clone())
     };
@@ -341,4 +363,18 @@ fn drift_is_any_difference_from_what_was_accepted() {
     tools[1] = tools[1].replace("\"name\"", "\"description\":\"now hostile\",\"name\"");
     let difference = accepted.drift(&surface(&tools));
     assert_eq!(difference.changed[0].tool, "write_file");
+}
+
+#[test]
+fn rule_4_lets_only_readers_be_done_again_while_replaying() {
+    // AUD-70
+    let rejection =
+        rejected("    idempotency: unknown\n", "    idempotency: unknown\n    replay: reexecute\n");
+    assert_eq!((rejection.rule, rejection.pointer.as_str()), (4, "/tools/1/replay"), "{rejection}");
+    let reader = GOOD.replacen(
+        "    idempotency: idempotent\n",
+        "    idempotency: idempotent\n    replay: reexecute\n",
+        1,
+    );
+    assert_eq!(accept(&reader).unwrap().tools()[0].replay(), Replay::Reexecute);
 }

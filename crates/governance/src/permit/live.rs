@@ -33,6 +33,8 @@ pub(crate) struct Fate {
     of: LivePermit,
     revoked: AtomicBool,
     in_flight: AtomicBool,
+    /// Its server was removed while it was under way.
+    cut: AtomicBool,
     killed: watch::Sender<bool>,
     permits: Weak<LivePermits>,
 }
@@ -44,6 +46,7 @@ impl LivePermits {
             of,
             revoked: AtomicBool::new(false),
             in_flight: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
             killed: watch::Sender::new(false),
             permits: Arc::downgrade(self),
         });
@@ -78,6 +81,26 @@ impl LivePermits {
         revoked
     }
 
+    /// Those that are issued and not under way, of which it was decided that they are never going to be.
+    pub fn invalidate(&self, is_meant: impl Fn(&LivePermit) -> bool) -> Vec<LivePermit> {
+        let mut invalidated = Vec::new();
+        for fate in self.fates() {
+            let permit = fate.now();
+            if !permit.in_flight && is_meant(&permit) && !fate.revoked.swap(true, Ordering::AcqRel) {
+                invalidated.push(permit);
+            }
+        }
+        invalidated
+    }
+
+    /// Cuts requests under way, whose outcome nobody will know: their server is gone (GOV-204).
+    pub fn cut(&self, is_meant: impl Fn(&LivePermit) -> bool) {
+        for fate in self.fates().iter().filter(|fate| is_meant(&fate.now())) {
+            fate.cut.store(true, Ordering::Release);
+            fate.killed.send_replace(true);
+        }
+    }
+
     fn fates(&self) -> Vec<Arc<Fate>> {
         self.lock().values().filter_map(Weak::upgrade).collect()
     }
@@ -92,8 +115,16 @@ impl Fate {
         LivePermit { in_flight: self.in_flight.load(Ordering::Acquire), ..self.of.clone() }
     }
 
+    pub(crate) fn server(&self) -> &portcullis_core::ServerIdentity {
+        self.of.tool_id.server()
+    }
+
     pub(crate) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Acquire)
     }
 
     pub(crate) fn sent(&self) {

@@ -8,7 +8,7 @@ use cedar_policy::{
     Context, Entities, Entity, EntityId, EntityTypeName, EntityUid, Request, RestrictedExpression as Expr,
 };
 use portcullis_core::canon::{push_segment, to_jcs};
-use portcullis_core::{Principal, Timestamp};
+use portcullis_core::{Item, Principal, Timestamp};
 use serde_json::Value;
 
 use super::Policy;
@@ -41,6 +41,8 @@ pub struct Circumstances<'a> {
     pub authenticated: bool,
     /// What the client calls itself; not trusted.
     pub client: &'a str,
+    /// The groups an operator put the agent in: its parents (GOV-802).
+    pub groups: &'a [String],
     /// How many calls its session has made.
     pub session_calls: u64,
     /// When.
@@ -89,6 +91,10 @@ pub(super) struct Facts {
 static AGENT: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Agent"));
 static SERVER: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Server"));
 static TOOL: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Tool"));
+static RESOURCE: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Resource"));
+static PROMPT: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Prompt"));
+static SERVER_REQUEST: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::ServerRequest"));
+static GROUP: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Group"));
 static CALL: LazyLock<EntityTypeName> = LazyLock::new(|| type_name("Portcullis::Call"));
 static INVOKE: LazyLock<EntityUid> = LazyLock::new(|| uid(&type_name("Portcullis::Action"), "invoke"));
 static UNATTENDED: LazyLock<EntityUid> =
@@ -136,7 +142,14 @@ impl ToolFacts {
             ],
             HashSet::new(),
         );
-        let tool_uid = uid(&TOOL, tool.id().as_str());
+        // GOV-802: completing an argument is asking about what has the argument.
+        let kind = match tool.id().item() {
+            Item::Tool(_) | Item::Probe(_) => &TOOL,
+            Item::Resource(_) => &RESOURCE,
+            Item::Prompt(_) => &PROMPT,
+            Item::Request(_) => &SERVER_REQUEST,
+        };
+        let tool_uid = uid(kind, tool.id().as_str());
         let described = entity(
             tool_uid.clone(),
             vec![
@@ -171,11 +184,13 @@ impl Facts {
                 ("authenticated", Expr::new_bool(circumstances.authenticated)),
                 ("client", text(circumstances.client)),
             ],
-            HashSet::new(),
+            circumstances.groups.iter().map(|group| uid(&GROUP, group)).collect(),
         );
         let call = uid(&CALL, "this");
         let described = Entity::new_with_tags(call.clone(), [], [], tags).expect("plain values evaluate");
-        let entities = tool.entities.iter().cloned().chain([agent, described]);
+        let groups: HashSet<&String> = circumstances.groups.iter().collect();
+        let groups = groups.into_iter().map(|group| entity(uid(&GROUP, group), Vec::new(), HashSet::new()));
+        let entities = tool.entities.iter().cloned().chain([agent, described]).chain(groups);
         Self {
             principal,
             tool: tool.tool.clone(),
@@ -183,7 +198,7 @@ impl Facts {
             mode: policy.mode.as_str(),
             session_calls: i64::try_from(circumstances.session_calls).unwrap_or(i64::MAX),
             hour: circumstances.now.hour() as i64,
-            entities: Entities::from_entities(entities, None).expect("four distinct entities"),
+            entities: Entities::from_entities(entities, None).expect("distinct entities"),
         }
     }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use cedar_policy::{
     Authorizer, Decision as CedarDecision, PolicyId, PolicySet, Schema, ValidationMode, Validator,
 };
-use portcullis_core::{PolicyVersion, Principal, Sha256Digest};
+use portcullis_core::{ApprovalId, PolicyVersion, Principal, Sha256Digest};
 use serde::{Deserialize, Serialize};
 
 use crate::approval::{Claim, Scope};
@@ -167,6 +167,21 @@ pub struct Authorised<'r> {
     claim: Option<Claim>,
 }
 
+/// The approval of a call, as far as it covers what the server asks while the call runs. Only a permit has one.
+#[derive(Debug, Clone)]
+pub struct Covering {
+    pub(crate) approval_id: ApprovalId,
+    pub(crate) scope: Scope,
+    pub(crate) approvers: u32,
+}
+
+impl Covering {
+    /// Which approval.
+    pub fn approval_id(&self) -> ApprovalId {
+        self.approval_id
+    }
+}
+
 /// A scope an operator may choose, and how many operators it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
@@ -285,6 +300,16 @@ impl Policy {
             && decision.policy == self.version
             && self.ask(&decision.inquiry, Action::Invoke, with).allowed;
         allowed.then_some(Authorised { request: decision.request, policy: self.version, claim: Some(claim) })
+    }
+
+    /// Turns the approval of a call into the authorisation of what its server asks while it runs (GOV-408): what the
+    /// operator allowed has this in its declaration. Policy must allow it under such an approval, and no use is spent.
+    pub fn covered<'r>(&self, decision: &Decision<'r>, covering: &Covering) -> Option<Authorised<'r>> {
+        let with = Some((covering.scope, covering.approvers));
+        let allowed = decision.verdict != Verdict::Denied
+            && decision.policy == self.version
+            && self.ask(&decision.inquiry, Action::Invoke, with).allowed;
+        allowed.then_some(Authorised { request: decision.request, policy: self.version, claim: None })
     }
 
     /// One question to Cedar; asked once per tool where the answer cannot depend on the call.

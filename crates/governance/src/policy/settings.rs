@@ -7,8 +7,8 @@ use portcullis_core::ServerIdentity;
 use portcullis_core::error::Fault;
 use serde::Deserialize;
 
-use crate::declaration::Span;
-use crate::record::Mode;
+use crate::declaration::{SideEffect, Span};
+use crate::record::{Isolation, Mode};
 use crate::session::CheckpointRules;
 
 /// The whole file. Unknown keys are refused: a setting that is misspelt must not be one that does nothing.
@@ -18,6 +18,8 @@ pub struct Settings {
     tier: TierSection,
     modes: ModesSection,
     isolation: IsolationSection,
+    /// What servers may have that are registered for a mode (GOV-403 rule 9).
+    acceptance: BTreeMap<Mode, AcceptanceSection>,
     approvals: ApprovalsSection,
     trust: TrustSection,
     checkpoints: CheckpointsSection,
@@ -58,6 +60,15 @@ struct IsolationSection {
     allow_unmanaged_local: bool,
     /// Whether credentials may be put into the environment of a process (SBX-52).
     allow_env_credentials: bool,
+}
+
+/// What a server may have in one mode; what is not said is not limited.
+#[derive(Debug, Clone, PartialEq, Deserialize, Default)]
+#[serde(deny_unknown_fields, default)]
+struct AcceptanceSection {
+    classes: Option<Vec<SideEffect>>,
+    isolation: Option<Vec<Isolation>>,
+    credentials: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -172,6 +183,24 @@ impl Settings {
     /// Whether a loopback server that we did not start needs no waiver.
     pub fn allows_unmanaged_local(&self) -> bool {
         self.isolation.allow_unmanaged_local
+    }
+
+    /// Whether a tool of a server in `mode` may have this class.
+    pub fn allows_class(&self, mode: Mode, class: SideEffect) -> bool {
+        let limit = self.acceptance.get(&mode).and_then(|section| section.classes.as_ref());
+        limit.is_none_or(|classes| classes.contains(&class))
+    }
+
+    /// Whether a tool of a server in `mode` may be lent credentials of this class.
+    pub fn allows_credential(&self, mode: Mode, class: &str) -> bool {
+        let limit = self.acceptance.get(&mode).and_then(|section| section.credentials.as_ref());
+        limit.is_none_or(|classes| classes.iter().any(|allowed| allowed == class))
+    }
+
+    /// Whether a server in `mode` may be confined no better than this.
+    pub fn allows_isolation(&self, mode: Mode, isolation: Isolation) -> bool {
+        let limit = self.acceptance.get(&mode).and_then(|section| section.isolation.as_ref());
+        limit.is_none_or(|classes| classes.contains(&isolation))
     }
 
     /// Whether credentials may be put into the environment of a process.

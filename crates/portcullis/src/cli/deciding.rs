@@ -103,6 +103,11 @@ pub(crate) enum SessionCommand {
     List,
     /// End a session; its permits die, and so does what was approved for its life
     End(SessionArgs),
+    /// Write a session's calls and results as lines of JSON, for `context build`; needs `gateway.session_log = "on"`
+    Export {
+        /// Its id
+        session: String,
+    },
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use portcullis_gateway::control::GrantAhead;
 use portcullis_governance::approval::Ahead;
+use portcullis_governance::record::ProcessModel;
 
 use super::ReasonArgs;
 use crate::commands::connect::client::Client;
@@ -54,6 +55,27 @@ pub(crate) enum CatalogCommand {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum SearchCommand {
+    /// The table of embeddings that says which words mean alike
+    #[command(subcommand)]
+    Embeddings(EmbeddingsCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum EmbeddingsCommand {
+    /// Check a table, put it into the home folder and into the configuration
+    #[command(
+        after_help = "In a checkout of Portcullis, `cargo xtask embeddings` makes such a file.\n\nExample:\n  portcullis search embeddings install wordllama-256.pclemb"
+    )]
+    Install {
+        /// The table
+        file: PathBuf,
+    },
+    /// Search by words alone again
+    Remove,
+}
+
 /// What is looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ItemKind {
@@ -98,6 +120,9 @@ pub(crate) enum McpCommand {
         /// A file or folder that is part of the program, such as its modules
         #[arg(long, value_name = "PATH")]
         artifact: Vec<String>,
+        /// A program that it starts, such as /usr/bin/git
+        #[arg(long, value_name = "PATH")]
+        exec: Vec<PathBuf>,
         /// A variable of its environment; nothing is inherited
         #[arg(long, value_name = "NAME=VALUE")]
         env: Vec<String>,
@@ -119,6 +144,9 @@ pub(crate) enum McpCommand {
     Test {
         /// The server
         name: String,
+        /// Print the declaration it would have if it were accepted as it is now; nothing is accepted
+        #[arg(long)]
+        emit_declaration: bool,
     },
     /// Register another version of a server, up or down, in place of the one there is
     ///
@@ -147,6 +175,9 @@ pub(crate) enum McpCommand {
         /// Let a list of tools pass that cannot be made to fit any more
         #[arg(long)]
         allow_over_budget: bool,
+        /// Do not ask for confirmation before a draft is registered
+        #[arg(long)]
+        yes: bool,
         /// Why
         #[arg(long)]
         reason: String,
@@ -228,7 +259,7 @@ pub(crate) struct AddArgs {
     /// Why a loopback server that Portcullis did not start may be called although nothing confines it
     #[arg(long, value_name = "REASON")]
     pub(crate) waive_isolation: Option<String>,
-    /// Let a lint pass that stands against it, as in L006; may be given several times. Your justification is on record
+    /// Let a lint pass that stands against it, as in L005; may be given several times. Your justification is on record
     #[arg(long, value_name = "RULE")]
     pub(crate) waive: Vec<String>,
     /// Let a list of tools pass that cannot be made to fit any more
@@ -240,6 +271,10 @@ pub(crate) struct AddArgs {
     /// A variable of its environment (stdio); nothing is inherited
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
+    /// How its tools are spread over processes (stdio): by default one for each set of scopes and each agent, and one for each
+    /// call of a tool with a credential; `shared` is for servers that keep what they are told in memory
+    #[arg(long, value_enum, value_name = "MODEL")]
+    pub(crate) process_model: Option<ModelKind>,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// Do not ask for confirmation
@@ -260,6 +295,27 @@ pub(crate) enum TransportKind {
     Sse,
     /// A resource server of personal records, behind the built-in adapter
     Records,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum ModelKind {
+    /// One process for each set of scopes and each agent
+    PerProfile,
+    /// One process for each call
+    PerCall,
+    /// One process for all tools, with the scopes of all of them
+    Shared,
+}
+
+impl ModelKind {
+    pub(crate) fn model(self) -> ProcessModel {
+        match self {
+            ModelKind::PerProfile => ProcessModel::PerProfile,
+            ModelKind::PerCall => ProcessModel::PerCall,
+            ModelKind::Shared => ProcessModel::Shared,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -294,6 +350,9 @@ pub(crate) struct ImportArgs {
     /// Where the secrets of a server go, if its configuration does not say
     #[arg(long, value_name = "NAME=HOST")]
     pub(crate) toward: Vec<String>,
+    /// A program that a server starts, such as git=/usr/bin/git; without it a server starts nothing
+    #[arg(long, value_name = "NAME=PATH")]
+    pub(crate) exec: Vec<String>,
     #[command(flatten)]
     pub(crate) grant: GrantArgs,
     /// Why servers on other hosts may be relied on; without it they are left alone

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use crate::commands::connect::client::Client;
 
@@ -83,6 +83,18 @@ pub(crate) enum AdminCommand {
         /// Only of one part of the gateway
         domain: Option<String>,
     },
+    /// Fetch a key that waits, or give a credential that is expected
+    #[command(
+        after_help = "The id is what clients_create, clients_rotate_key and credentials_capture answer with. It works once, \
+within 15 minutes, and only with the gateway that gave it running."
+    )]
+    Capture {
+        /// The capture_id
+        id: String,
+        /// Read the credential from this descriptor instead of the terminal
+        #[arg(long, value_name = "N")]
+        fd: Option<i32>,
+    },
     /// Print the OpenAPI document of the HTTP surface
     Openapi,
     /// Serve the admin tools to one MCP client on stdin and stdout
@@ -137,6 +149,9 @@ the agent may do whatever the accepted declarations offer (the grant `declared`)
         /// What it may do at most; may be given several times
         #[arg(long, value_name = "GRANT")]
         grant: Vec<String>,
+        /// A group that policies know it by, as in `principal in Portcullis::Group::\"ops\"`; may be given several times
+        #[arg(long, value_name = "GROUP")]
+        group: Vec<String>,
         /// How long the key holds, as in 12h or 90d [default: until revoked]
         #[arg(long, value_name = "SPAN")]
         expires: Option<String>,
@@ -183,6 +198,21 @@ credentials list the class are lent the value, each for the time of one call. No
         #[arg(long, value_name = "N")]
         fd: Option<i32>,
     },
+    /// Write the key that a records subscription's deliveries are signed with to a file, once
+    #[command(
+        after_help = "Example:\n  portcullis secret export-signing-key personal sub_0001 --reason 'for the receiver'\n\n\
+For subscriptions that deliver past the gateway. The file can be read by its owner alone; move it to whoever verifies \
+deliveries. A key that was handed over is gone from here; `rotate_secret` makes another."
+    )]
+    ExportSigningKey {
+        /// The records server
+        server: String,
+        /// The subscription's id
+        subscription: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
     /// Forget a credential
     Rm {
         /// Its name
@@ -191,4 +221,83 @@ credentials list the class are lent the value, each for the time of one call. No
         #[arg(long)]
         reason: String,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AuthCommand {
+    /// Log in at a server's issuer; the gateway keeps what that leaves, shows it to the server, and renews it
+    #[command(
+        after_help = "Examples:\n  portcullis auth login tickets\n  portcullis auth login tickets --url https://tickets.example/mcp --no-browser\n  \
+portcullis auth login reports --client-credentials --client-id ci --client-secret-fd 3 3< secret.txt\n\nThe server says who its \
+issuer is. The gateway is known there by --client-id, by the document at upstream.client_document of the configuration, or registers itself. \
+A server that is not registered yet needs --url; log in first, then `portcullis mcp add`."
+    )]
+    Login(Box<AuthLoginArgs>),
+    /// List the servers somebody logged in at
+    Status,
+    /// Forget a login
+    Logout {
+        /// The server
+        server: String,
+        /// Why
+        #[arg(long)]
+        reason: String,
+    },
+    /// Print the document about this client that issuers may fetch, to be published at an address of yours
+    ClientDocument {
+        /// The address it will be published at, with https
+        #[arg(long, value_name = "URL")]
+        at: url::Url,
+    },
+}
+
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("proof").args(["client_secret_fd", "client_key_fd"])))]
+pub(crate) struct AuthLoginArgs {
+    /// The server
+    pub(crate) server: String,
+    /// Where it is [default: as registered]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<url::Url>,
+    /// A client that is registered at the issuer
+    #[arg(long, value_name = "ID")]
+    pub(crate) client_id: Option<String>,
+    /// Read the client's secret from this file descriptor
+    #[arg(long, value_name = "N", requires = "client_id")]
+    pub(crate) client_secret_fd: Option<i32>,
+    /// Read the client's private key (PKCS #8, PEM) from this file descriptor: it signs who the client is
+    #[arg(long, value_name = "N", requires = "client_id")]
+    pub(crate) client_key_fd: Option<i32>,
+    /// For the gateway itself: nobody logs in, the client's secret or key is enough
+    #[arg(long, requires = "proof")]
+    pub(crate) client_credentials: bool,
+    /// For the workload that the token in this file speaks for; it is read again whenever the login is renewed
+    #[arg(long, value_name = "FILE", requires = "client_id", conflicts_with = "client_credentials")]
+    pub(crate) workload_token_file: Option<PathBuf>,
+    /// For the person that the identity token in this file speaks for, by way of --identity-provider
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires_all = ["client_id", "identity_provider", "identity_client_id"],
+        conflicts_with_all = ["client_credentials", "workload_token_file"]
+    )]
+    pub(crate) identity_token_file: Option<PathBuf>,
+    /// Who exchanges identity tokens for what the issuer takes
+    #[arg(long, value_name = "URL", requires = "identity_token_file")]
+    pub(crate) identity_provider: Option<url::Url>,
+    /// The gateway's client at the identity provider
+    #[arg(long, value_name = "ID", requires = "identity_token_file")]
+    pub(crate) identity_client_id: Option<String>,
+    /// Have the token bound to a key, even if the server does not insist (DPoP)
+    #[arg(long)]
+    pub(crate) dpop: bool,
+    /// What to ask for [default: what the server says it needs]
+    #[arg(long)]
+    pub(crate) scope: Option<String>,
+    /// Only print the address to log in at
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+    /// Where somebody comes back to on this machine [default: a free port]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub(crate) port: u16,
 }

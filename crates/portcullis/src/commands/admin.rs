@@ -12,6 +12,7 @@ use super::Context;
 use super::mcp::text;
 use crate::cli::AdminCommand;
 use crate::failure::Failure;
+use crate::identity::new_credential;
 use crate::operator::{Channel, Request};
 use crate::output::table;
 
@@ -32,6 +33,20 @@ pub(super) async fn run(context: &Context<'_>, command: AdminCommand) -> Result<
                 let row =
                     |tool: &Value| ["name", "class", "description"].map(|key| text(&tool[key])).to_vec();
                 table(&["tool", "class", "what it does"], rows.map(row).collect())
+            });
+            Ok(ExitCode::SUCCESS)
+        }
+        AdminCommand::Capture { id, fd } => {
+            let expected = context.ask(&Request::CaptureKind { id: id.clone() }).await?;
+            let done = if expected["kind"] == "fetch" {
+                context.ask(&Request::CaptureFetch { id }).await?
+            } else {
+                let value = new_credential(fd)?;
+                context.ask(&Request::CaptureGive { id, value }).await?
+            };
+            context.output.result(&done, |done| match done["key"].as_str() {
+                Some(key) => key.to_owned(),
+                None => format!("stored: {}", text(&done["name"])),
             });
             Ok(ExitCode::SUCCESS)
         }

@@ -90,12 +90,19 @@ fn picture(explained: &Value) -> String {
     };
     row("hosts", list(&profile["egress"]).iter().map(host).collect(), "none: there is no network in there");
     let secret = |secret: &Value| {
-        format!(
-            "{}  a placeholder for {}; the value goes toward scope {} and never into the process",
-            text(&secret["name"]),
-            text(&secret["class"]),
-            text(&secret["toward"])
-        )
+        let (name, class) = (text(&secret["name"]), text(&secret["class"]));
+        match secret["via"].as_str() {
+            Some("fd") => {
+                format!("/run/secrets/{name}  {class}, in a file of the one process that serves the call")
+            }
+            Some("env") => {
+                format!("{name}  {class}, in the environment of the one process that serves the call")
+            }
+            _ => format!(
+                "{name}  a placeholder for {class}; the value goes toward scope {} and never into the process",
+                text(&secret["toward"])
+            ),
+        }
     };
     row("secrets", list(&profile["secrets"]).iter().map(secret).collect(), "none");
     let limits = &profile["limits"];
@@ -126,7 +133,12 @@ fn picture(explained: &Value) -> String {
     };
     row("waived", list(&explained["waivers"]).iter().map(waiver).collect(), "nothing");
     lines.extend(tools(explained));
-    lines.push(format!("  one process serves all tools ({})", text(&explained["process_model"])));
+    lines.push(match explained["process_model"].as_str() {
+        Some("shared") => "  one process serves all tools, with all of this (shared)".to_owned(),
+        Some("per_call") => "  each call has a process of its own, with the scopes of its tool (per_call)".to_owned(),
+        _ => "  each set of scopes has a process of its own for each agent, which reads where its tools only read (per_profile)"
+            .to_owned(),
+    });
     lines.join("\n")
 }
 
@@ -138,10 +150,11 @@ fn tools(explained: &Value) -> Vec<String> {
         let scopes = names(&tool["scopes"]);
         let scopes = if scopes.is_empty() { "no scope".to_owned() } else { scopes };
         format!(
-            "  {:<10} {}  [{}] {scopes}",
+            "  {:<10} {}  [{}] {scopes}{}",
             if index == 0 { "tools" } else { "" },
             text(&tool["name"]),
-            names(&tool["side_effects"])
+            names(&tool["side_effects"]),
+            if tool["process_model"] == "per_call" { ", a process for each call" } else { "" },
         )
     };
     tools.enumerate().map(line).collect()

@@ -7,19 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portcullis_core::ErrorCode;
 use portcullis_gateway::{Gateway, GatewayOptions};
 use portcullis_governance::approval::{Scope, State};
-use portcullis_governance::declaration::diff;
-use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use serde_json::{Value, json};
 
 use super::Context;
 use super::mcp::drift;
-use super::up::{DEMO, TOOL, register_demo};
+use super::up::{DEMO, TOOL, demo_registration};
 use crate::failure::Failure;
 use crate::mcp_client::McpClient;
-use crate::operator::user_name;
+use crate::operator::{Desk, Request};
 
 pub(super) async fn rugpull(context: &Context<'_>, keep: bool) -> Result<ExitCode, Failure> {
     let home = fresh_home(&context.home)
@@ -39,16 +36,18 @@ pub(super) async fn rugpull(context: &Context<'_>, keep: bool) -> Result<ExitCod
 async fn act(context: &Context<'_>, home: &Path) -> Result<Value, Failure> {
     let output = context.output;
     let tick = output.good("✓");
-    let operator = OperatorProof::authenticated(user_name(), Method::Local, Separation::SameUid);
     let arguments = json!({"query": "gate"});
 
     let gateway = Gateway::start(GatewayOptions::new(home)).await?;
-    register_demo(home, &gateway.control, &operator, true).await?;
+    let desk = Desk::of(&gateway)?;
+    let registration = Box::new(demo_registration(home, true)?);
+    desk.ask(&Request::McpAdd { registration }).await?;
     output.say(format!(
         "{tick} an operator registers {DEMO}, looks at its tools, and accepts them as they are"
     ));
-    approved(&gateway, &operator, &arguments).await?;
+    approved(&gateway, &desk, &arguments).await?;
     output.say(format!("{tick} an agent calls {TOOL}, an operator approves, notes come back"));
+    drop(desk);
     gateway.finish().await;
 
     fs::write(home.join("data/notes/.turned"), "")
@@ -56,7 +55,8 @@ async fn act(context: &Context<'_>, home: &Path) -> Result<Value, Failure> {
     output.say(format!("{} overnight the server changes what it says about the tool", output.bad("!")));
 
     let gateway = Gateway::start(GatewayOptions::new(home)).await?;
-    let refused = match approved(&gateway, &operator, &arguments).await {
+    let desk = Desk::of(&gateway)?;
+    let refused = match approved(&gateway, &desk, &arguments).await {
         Err(refused) => refused,
         Ok(_) => {
             gateway.finish().await;
@@ -67,19 +67,12 @@ async fn act(context: &Context<'_>, home: &Path) -> Result<Value, Failure> {
         "{tick} the agent calls again and gets no further than the gate:\n\n    {}\n",
         refused.message
     ));
-    let server = DEMO.parse().map_err(|_| Failure::new(ErrorCode::Internal, "a fixed name"))?;
-    halted(&gateway, &server).await;
-    let world = gateway.control.world();
-    let entry = world.registry().server(&server);
-    let drifted = world.upstream(&server).and_then(|upstream| upstream.drifted());
-    let fields = match (entry, drifted) {
-        (Some(entry), Some(live)) => json!(diff::fields(entry.declaration.live(), &live)),
-        _ => json!([]),
-    };
+    let server = halted(&desk).await?;
+    let fields = server["drift"].clone();
     output.say(format!("{tick} nothing of this reached the agent; the operator sees what changed:\n"));
     output.say(drift::render(output, &fields));
-    let trust = gateway.control.trust_record(&format!("{DEMO}/notes_search")).await?;
-    let state = entry.map_or("gone", |entry| entry.record.state.as_str());
+    let trust = desk.ask(&Request::TrustShow { id: format!("{DEMO}/notes_search") }).await?;
+    let state = server["state"].as_str().unwrap_or("gone");
     output.say(format!(
         "\n{tick} the server is {state}, the tool is {} with {} violation on record, all approvals ended",
         trust["state"].as_str().unwrap_or_default(),
@@ -97,31 +90,38 @@ async fn act(context: &Context<'_>, home: &Path) -> Result<Value, Failure> {
 }
 
 /// A call whose approval is granted as soon as it is asked for.
-async fn approved(gateway: &Gateway, operator: &OperatorProof, arguments: &Value) -> Result<Value, Failure> {
+async fn approved(gateway: &Gateway, desk: &Desk, arguments: &Value) -> Result<Value, Failure> {
     let mut client = McpClient::embedded(gateway.edge.clone());
     let call = client.call(TOOL, arguments.clone());
     tokio::pin!(call);
     loop {
         tokio::select! {
             answer = &mut call => return answer,
-            () = tokio::time::sleep(Duration::from_millis(20)) => {
-                for approval in gateway.control.approvals(Some(State::Pending)) {
-                    gateway.control.grant(operator, approval.approval_id, Scope::Once, "the demo").await?;
-                }
-            }
+            () = tokio::time::sleep(Duration::from_millis(20)) => grant(desk).await?,
         }
     }
 }
 
+async fn grant(desk: &Desk) -> Result<(), Failure> {
+    let pending = desk.ask(&Request::ApproveList { status: Some(State::Pending) }).await?;
+    for approval in pending.as_array().into_iter().flatten() {
+        let id = approval["approval_id"].as_str().unwrap_or_default().to_owned();
+        desk.ask(&Request::ApproveGrant { id, scope: Scope::Once, reason: "the demo".into() }).await?;
+    }
+    Ok(())
+}
+
 /// The call is refused first, and the halt is on record a moment later.
-async fn halted(gateway: &Gateway, server: &portcullis_core::ServerIdentity) {
+async fn halted(desk: &Desk) -> Result<Value, Failure> {
+    let show = Request::McpShow { name: DEMO.into() };
     for _ in 0..250 {
-        let world = gateway.control.world();
-        if world.registry().server(server).is_none_or(|entry| entry.record.halt.is_some()) {
-            return;
+        let server = desk.ask(&show).await?;
+        if server["state"] == "halted" {
+            return Ok(server);
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    desk.ask(&show).await
 }
 
 fn calls_sent(audit: &Path) -> Result<usize, Failure> {

@@ -54,6 +54,7 @@ pub(super) async fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     findings.extend(approvals(context).await?);
     findings.extend(checkpoints(context).await?);
     findings.extend(alarms(context).await?);
+    findings.extend(separation(context).await?);
     let servers = context.ask(&Request::McpList).await?;
     let servers = servers.as_array().map(Vec::as_slice).unwrap_or_default();
     if servers.is_empty() {
@@ -122,6 +123,14 @@ async fn checkpoints(context: &Context<'_>) -> Result<Option<Finding>, Failure> 
     Ok(Some(Finding::warning("gateway", what, "portcullis checkpoint list")))
 }
 
+/// GOV-105: what an approval is worth where agents and operators are one user.
+async fn separation(context: &Context<'_>) -> Result<Option<Finding>, Failure> {
+    let found = context.ask(&Request::Separation).await?;
+    let what = "an agent runs as the user that operators are: one that is hostile and not confined could act as an operator";
+    let fix = "run agents as a user of their own, or have operators prove themselves with a passphrase (operator.auth)";
+    Ok((found["shared"] == true).then(|| Finding::warning("gateway", what, fix)))
+}
+
 /// What no call fails for and somebody should look at all the same (SURF-95).
 async fn alarms(context: &Context<'_>) -> Result<Vec<Finding>, Failure> {
     let alarms = context.ask(&Request::Alarms).await?;
@@ -150,7 +159,7 @@ async fn examine(context: &Context<'_>, server: &Value) -> Result<Vec<Finding>, 
         findings.push(Finding::problem(&name, what, fix));
         return Ok(findings);
     }
-    let report = context.ask(&Request::McpTest { name: name.clone() }).await?;
+    let report = context.ask(&Request::McpTest { name: name.clone(), emit: false }).await?;
     let declaration = &report["declaration"];
     if report["reachable"] != true {
         let reason = text(&report["reason"]);

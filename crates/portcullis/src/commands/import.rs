@@ -5,6 +5,7 @@
 
 mod build_cage;
 mod entries;
+mod jsonc;
 mod secrets;
 mod vendor;
 
@@ -16,13 +17,14 @@ use portcullis_gateway::control::{Drafted, Drafting, KeptDraft, Registration, Ta
 use serde_json::{Value, json};
 
 use super::connect::{self, client::Client};
-use super::{Context, confirm};
+use super::{Context, confirm, search};
 use crate::cli::{ConnectArgs, GrantKind, ImportArgs};
 use crate::failure::Failure;
 use crate::operator::Request;
 use crate::output::visible;
-use entries::{Entry, How};
+use entries::{Entry, How, NotUnderstood};
 use portcullis_governance::draft::{Host, SecretWay};
+use portcullis_governance::endpoint::HttpEndpoint;
 use secrets::{Found, SetApart, set_apart};
 
 /// What became of one entry.
@@ -44,6 +46,16 @@ pub(super) async fn run(context: &Context<'_>, args: &ImportArgs) -> Result<Exit
     let registered = context.ask(&Request::McpList).await?;
     let mut outcomes = Vec::new();
     for entry in entries {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(NotUnderstood { name, reason }) => {
+                let outcome =
+                    Outcome { name: identity(&name), entry: name, status: "skipped", reason, draft: None };
+                context.output.say(line(&outcome));
+                outcomes.push(outcome);
+                continue;
+            }
+        };
         let outcome = match one(context, args, &entry, &registered).await {
             Ok(outcome) => outcome,
             Err(failure) => Outcome {
@@ -66,6 +78,9 @@ pub(super) async fn run(context: &Context<'_>, args: &ImportArgs) -> Result<Exit
         .map(|outcome| json!({"name": outcome.name, "status": outcome.status, "reason": outcome.reason, "draft": outcome.draft}))
         .collect();
     context.output.result(&Value::Array(value), |_| closing(&outcomes, &file));
+    if !governed.is_empty() {
+        search::mention(context);
+    }
     match (args.rewrite, client) {
         (true, Some(client)) if !governed.is_empty() => {
             let args = ConnectArgs {
@@ -153,22 +168,46 @@ async fn one(
                     args: operands.clone(),
                     env: env.clone(),
                     artifacts: Vec::new(),
+                    process_model: None,
                 },
             };
             (target, places(operands, command))
         }
     };
-    if matches!(target, Target::Http { .. } | Target::Sse { .. }) && args.attest.is_none() {
+    // What runs on this machine is nobody's to attest; it is drafted, and registered by who waives its isolation.
+    let is_local = is_loopback(&target);
+    if matches!(target, Target::Http { .. } | Target::Sse { .. }) && !is_local && args.attest.is_none() {
         let reason = "Portcullis does not start it; say with --attest why servers elsewhere may be relied on";
         return outcome("skipped", reason.into(), None);
     }
     let facts = secrets.iter().map(|found| found.fact.clone()).collect();
-    let attest = args.attest.clone();
-    let drafting =
-        Drafting { name: name.clone(), target: target.clone(), folders, hosts, secrets: facts, attest };
-    let kept = draft(context, drafting).await?;
+    let attest = args.attest.clone().filter(|_| !is_local);
+    let programs = programs(args, &name)?;
+    let drafting = Drafting {
+        name: name.clone(),
+        target: target.clone(),
+        folders,
+        programs,
+        hosts,
+        secrets: facts,
+        attest,
+    };
+    let starts_nothing = drafting.programs.is_empty();
+    let kept = draft(context, drafting).await.map_err(|mut failure| {
+        if starts_nothing && failure.message.contains("the server exited") {
+            failure.message += &format!("; if it starts other programs, name them: --exec {name}=PATH");
+        }
+        failure
+    })?;
     let file = keep(context, &name, &kept)?;
     context.output.say(card(&name, &kept, args.grant.grant));
+    if is_local {
+        let reason = format!(
+            "nothing confines it: `portcullis mcp add {name} --waive-isolation REASON --capability-declaration {} …` registers it",
+            file.display()
+        );
+        return outcome("drafted", reason, Some(file));
+    }
     let accepted = args.accept || confirm(&format!("Register {name}?")) == Some(true);
     if !accepted {
         let reason = format!("accept it with `portcullis mcp accept {name} --reason …`");
@@ -179,6 +218,16 @@ async fn one(
     let registration = Box::new(Registration { grant: args.grant.ahead(), ..registration });
     context.ask(&Request::McpAdd { registration }).await?;
     outcome("registered", format!("{} tools", kept.drafted.draft.tools.len()), Some(file))
+}
+
+/// Whether a server behind a URL is on this machine.
+fn is_loopback(target: &Target) -> bool {
+    match target {
+        Target::Http { url, .. } | Target::Sse { url, .. } => {
+            HttpEndpoint::parse(url).is_ok_and(|endpoint| endpoint.is_loopback())
+        }
+        _ => false,
+    }
 }
 
 /// Has a server looked at, and its declaration drafted.
@@ -211,6 +260,27 @@ fn identity(name: &str) -> String {
         made = "server".into();
     }
     made
+}
+
+/// The programs that the operator says a server starts: `--exec NAME=PATH`.
+fn programs(args: &ImportArgs, name: &str) -> Result<Vec<PathBuf>, Failure> {
+    let wrong = || Failure::field("exec", "say NAME=PATH, as in git=/usr/bin/git");
+    let said = args.exec.iter().map(|said| said.split_once('=').ok_or_else(wrong));
+    let said = said.collect::<Result<Vec<_>, _>>()?;
+    let its = said.into_iter().filter(|(server, _)| *server == name);
+    its.map(|(_, path)| started(Path::new(path))).collect()
+}
+
+/// A program that a server starts, where it really is.
+pub(super) fn started(path: &Path) -> Result<PathBuf, Failure> {
+    if !path.is_absolute() {
+        return Err(Failure::field(
+            "exec",
+            format!("{} is no absolute path", visible(&path.to_string_lossy())),
+        ));
+    }
+    std::fs::canonicalize(path)
+        .map_err(|error| Failure::field("exec", format!("{}: {error}", path.display())))
 }
 
 /// Where the operator says that a server's secrets go: `--toward NAME=HOST[:PORT]`.
@@ -296,14 +366,20 @@ pub(super) fn card(name: &str, kept: &KeptDraft, grant: Option<GrantKind>) -> St
         format!("  reached   {how}"),
         format!("  pinned    {pinned}"),
     ];
-    let scopes = draft.document.lines().filter(|line| line.contains(r#""kind":"fs""#));
-    let scopes: Vec<Value> =
-        scopes.filter_map(|line| serde_json::from_str(line.split_once(": ")?.1).ok()).collect();
+    let drafted = |kind: &str| -> Vec<Value> {
+        let marked = format!(r#""kind":"{kind}""#);
+        let scopes = draft.document.lines().filter(|line| line.contains(&marked));
+        scopes.filter_map(|line| serde_json::from_str(line.split_once(": ")?.1).ok()).collect()
+    };
+    let scopes = drafted("fs");
     let writable =
         |path: &Value| scopes.iter().any(|scope| scope["path"] == *path && scope["access"] == "rw");
     for scope in scopes.iter().filter(|scope| scope["access"] == "rw" || !writable(&scope["path"])) {
         let access = if scope["access"] == "rw" { "reads and writes" } else { "reads" };
         lines.push(format!("  folder    {} ({access})", visible(scope["path"].as_str().unwrap_or_default())));
+    }
+    for program in drafted("exec") {
+        lines.push(format!("  starts    {}", visible(program["path"].as_str().unwrap_or_default())));
     }
     for secret in &kept.secrets {
         let where_to = match &secret.way {

@@ -14,12 +14,12 @@ use crate::output::table;
 
 pub(super) async fn run(context: &Context<'_>, command: KeyCommand) -> Result<ExitCode, Failure> {
     match command {
-        KeyCommand::Create { agent, grant, expires } => {
+        KeyCommand::Create { agent, grant, group, expires } => {
             let span = |text: String| text.parse::<Span>().map_err(|error| Failure::field("expires", error));
             let lifetime = expires.map(span).transpose()?.map(|span| span.0);
             let grants =
                 if grant.is_empty() { vec![portcullis_gateway::access::DECLARED.into()] } else { grant };
-            let created = context.ask(&Request::KeyCreate { agent, grants, lifetime }).await?;
+            let created = context.ask(&Request::KeyCreate { agent, grants, groups: group, lifetime }).await?;
             context.output.result(&created, render_created);
         }
         KeyCommand::List => {
@@ -53,8 +53,9 @@ fn render_list(keys: &Value) -> String {
     }
     let rows = keys.iter().map(|key| {
         let grants = key["grants"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
+        let groups = key["groups"].as_array().into_iter().flatten().map(text).collect::<Vec<_>>().join(", ");
         let expires = if key["expires_at"].is_null() { "never".into() } else { text(&key["expires_at"]) };
-        vec![text(&key["agent"]), text(&key["created_at"]), expires, grants]
+        vec![text(&key["agent"]), text(&key["created_at"]), expires, groups, grants]
     });
-    table(&["agent", "created", "expires", "may do"], rows.collect())
+    table(&["agent", "created", "expires", "groups", "may do"], rows.collect())
 }

@@ -3,6 +3,7 @@
 pub(super) mod drift;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portcullis_core::ErrorCode;
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use super::import;
 use super::{Context, confirm};
-use crate::cli::{AddArgs, McpCommand, SurfaceKind, TransportKind};
+use crate::cli::{AddArgs, McpCommand, ModelKind, SurfaceKind, TransportKind};
 use crate::failure::Failure;
 use crate::operator::Request;
 use crate::output::{table, visible};
@@ -23,8 +24,8 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
     match command {
         McpCommand::Add(args) => add(context, *args).await,
         McpCommand::Draft { name, from_denials: true, .. } => from_denials(context, &name).await,
-        McpCommand::Draft { name, artifact, env, command, .. } => {
-            draft(context, name, artifact, &env, command).await
+        McpCommand::Draft { name, artifact, exec, env, command, .. } => {
+            draft(context, name, artifact, &exec, &env, command).await
         }
         McpCommand::List => {
             let servers = context.ask(&Request::McpList).await?;
@@ -44,7 +45,7 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
             });
             Ok(ExitCode::SUCCESS)
         }
-        McpCommand::Test { name } => test(context, name).await,
+        McpCommand::Test { name, emit_declaration } => test(context, name, emit_declaration).await,
         McpCommand::Update(args) => update(context, *args).await,
         McpCommand::Accept {
             name,
@@ -53,12 +54,19 @@ pub(super) async fn run(context: &Context<'_>, command: McpCommand) -> Result<Ex
             grant,
             waive,
             allow_over_budget,
+            yes,
             reason,
         } => {
             if let Some((kept, file)) = undecided(context, &name, capability_declaration.as_deref()).await? {
-                let registration = kept.registration(&name, &file, &reason);
-                let registration =
-                    Registration { grant: grant.ahead(), waive, allow_over_budget, ..registration };
+                // GOV-1403: what is about to be accepted is shown first. Without a terminal there is nobody to ask.
+                context.output.say(import::card(&name, &kept, grant.grant));
+                context.output.say(format!("draft: {}", file.display()));
+                if !yes && confirm(&format!("Register {name} as drafted?")) == Some(false) {
+                    return Err(Failure::new(ErrorCode::Cancelled, "nothing was accepted"));
+                }
+                let drafted = kept.registration(&name, &file, &reason);
+                let waive = [waive, drafted.waive.clone()].concat();
+                let registration = Registration { grant: grant.ahead(), waive, allow_over_budget, ..drafted };
                 let registration = Box::new(registration);
                 let record = context.ask(&Request::McpAdd { registration }).await?;
                 context.output.result(&record, render_registered);
@@ -122,6 +130,7 @@ async fn draft(
     context: &Context<'_>,
     name: String,
     artifacts: Vec<String>,
+    programs: &[PathBuf],
     env: &[String],
     command: Vec<String>,
 ) -> Result<ExitCode, Failure> {
@@ -130,10 +139,16 @@ async fn draft(
         words.next().ok_or_else(|| Failure::field("command", "missing: the command, after `--`"))?;
     let args: Vec<String> = words.collect();
     let folders = import::places(&args, &program);
-    let target =
-        Target::Stdio { command: import::program(&program)?, args, env: environment(env)?, artifacts };
+    let target = Target::Stdio {
+        command: import::program(&program)?,
+        args,
+        env: environment(env)?,
+        artifacts,
+        process_model: None,
+    };
     let (hosts, secrets) = (Vec::new(), Vec::new());
-    let drafting = Drafting { name: name.clone(), target, folders, hosts, secrets, attest: None };
+    let programs = programs.iter().map(|path| import::started(path)).collect::<Result<_, _>>()?;
+    let drafting = Drafting { name: name.clone(), target, folders, programs, hosts, secrets, attest: None };
     let kept = import::draft(context, drafting).await?;
     let file = import::keep(context, &name, &kept)?;
     let value = serde_json::json!({"name": name, "status": "drafted", "reason": null, "draft": file});
@@ -234,6 +249,7 @@ fn registration(context: &Context<'_>, mut args: AddArgs) -> Result<Registration
                 args: command.collect(),
                 env: environment(&args.env)?,
                 artifacts: args.artifact,
+                process_model: args.process_model.map(ModelKind::model),
             }
         }
     };
@@ -316,9 +332,12 @@ fn environment(pairs: &[String]) -> Result<BTreeMap<String, String>, Failure> {
     Ok(env)
 }
 
-async fn test(context: &Context<'_>, name: String) -> Result<ExitCode, Failure> {
-    let report = context.ask(&Request::McpTest { name: name.clone() }).await?;
+async fn test(context: &Context<'_>, name: String, emit: bool) -> Result<ExitCode, Failure> {
+    let report = context.ask(&Request::McpTest { name: name.clone(), emit }).await?;
     context.output.result(&report, |report| {
+        if let Some(declaration) = report["emitted"].as_str() {
+            return declaration.to_owned();
+        }
         if !report["reachable"].as_bool().unwrap_or(false) {
             return format!("{name} cannot be reached: {}", text(&report["reason"]));
         }

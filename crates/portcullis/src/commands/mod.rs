@@ -4,6 +4,7 @@ mod admin;
 mod approve;
 mod artifact;
 mod audit;
+mod auth;
 mod cage;
 mod call;
 mod catalog;
@@ -22,6 +23,7 @@ mod permit;
 mod policy;
 pub(crate) mod results;
 mod sandbox;
+mod search;
 mod secret;
 mod serve;
 mod session;
@@ -35,7 +37,7 @@ use std::process::ExitCode;
 use clap::CommandFactory as _;
 use portcullis_gateway::GatewayOptions;
 
-use crate::cli::{Cli, Command, ContextCommand, DemoCommand, Global, SandboxCommand};
+use crate::cli::{Cli, Command, ContextCommand, DemoCommand, Global, SandboxCommand, SearchCommand};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::home;
@@ -91,6 +93,9 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
         return context::build(output, args);
     }
     let context = Context::load(&cli.global, output)?;
+    if let Command::Search(SearchCommand::Embeddings(command)) = &cli.command {
+        return search::embeddings(&context, command);
+    }
     // Files of other programs: nothing to wait for.
     if let Command::Connect(args) = &cli.command {
         return connect::run(&context, args);
@@ -123,13 +128,14 @@ pub(crate) fn run(cli: Cli, output: &Output) -> Result<ExitCode, Failure> {
             Command::Policy(command) => policy::run(&context, command).await,
             Command::Artifact(command) => artifact::run(&context, command).await,
             Command::Key(command) => key::run(&context, command).await,
+            Command::Auth(command) => auth::run(&context, command).await,
             Command::Secret(command) => secret::run(&context, command).await,
             Command::Admin(command) => admin::run(&context, command).await,
             Command::Call(args) => call::run(&context, &args).await,
             Command::Audit(command) => audit::run(&context, &command).await,
             Command::Why(args) => why::run(&context, &args).await,
             Command::Sandbox(command) => cage::run(&context, command).await,
-            Command::Completions { .. } | Command::Context(_) | Command::Connect(_) => {
+            Command::Completions { .. } | Command::Context(_) | Command::Connect(_) | Command::Search(_) => {
                 unreachable!("handled above")
             }
         }

@@ -36,6 +36,11 @@ pub(super) async fn run(context: &Context<'_>, command: SecretCommand) -> Result
             let removed = context.ask(&Request::SecretRemove { name, reason }).await?;
             context.output.result(&removed, |removed| format!("removed: {}", text(&removed["name"])));
         }
+        SecretCommand::ExportSigningKey { server, subscription, reason } => {
+            let asked = Request::SigningKeyExport { name: server, id: subscription, reason };
+            let written = context.ask(&asked).await?;
+            context.output.result(&written, |written| format!("written to {}", text(&written["file"])));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

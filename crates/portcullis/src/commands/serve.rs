@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_gateway::control::told_to_stop;
 use portcullis_gateway::edge::Edge;
@@ -10,7 +11,7 @@ use portcullis_gateway::edge::http::HttpLimits;
 use portcullis_gateway::exposure::Mode;
 use portcullis_gateway::{Gateway, GatewayOptions};
 use tokio::net::{TcpListener, UnixStream};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -22,6 +23,8 @@ use crate::home::{self, Daemon};
 use crate::operator;
 use crate::operator_listener::OperatorListener;
 
+/// How long requests under way may go on after the stop.
+const DRAIN: Duration = Duration::from_secs(10);
 /// What agents on this machine can choose by the socket they attach to.
 const MODES: [Mode; 3] = [Mode::Passthrough, Mode::Transparent, Mode::Gateway];
 
@@ -55,6 +58,7 @@ pub(super) struct Service {
     http: JoinHandle<()>,
     console: Option<JoinHandle<()>>,
     home: std::path::PathBuf,
+    signals: Signals,
 }
 
 impl Service {
@@ -99,31 +103,43 @@ impl Service {
         }
         let config = &context.config;
         let hosts = config.gateway.allowed_hosts.iter().cloned().chain(config.access.host()).collect();
-        let limits =
-            HttpLimits { origins: config.gateway.allowed_origins.clone(), hosts, ..HttpLimits::default() };
+        let limits = HttpLimits {
+            origins: config.gateway.allowed_origins.clone(),
+            hosts,
+            ..config.gateway.http.limits()?
+        };
         let http = tokio::spawn(gateway.edge.clone().serve_http(listener, limits, stop));
         let serving = operators.map(|listener| listener.serve(&desk, gateway.stopping()));
         let daemon = Daemon { mcp: format!("http://{address}/mcp"), console, pid: std::process::id() };
         write_whole(&home::daemon_file(&context.home), &serde_json::to_string(&daemon).unwrap_or_default())
             .map_err(failed)?;
-        Ok(Self { gateway, daemon, http, console: serving, home: context.home.clone() })
+        // Before anybody hears that it is ready: whoever ends it from then on sees it end in order.
+        let signals = Signals::watch().map_err(failed)?;
+        Ok(Self { gateway, daemon, http, console: serving, home: context.home.clone(), signals })
     }
 
     /// Serves until SIGINT or SIGTERM, then ends in order; a second signal ends at once.
-    pub(super) async fn until_stopped(self) {
-        wait_for_signal().await;
-        tokio::spawn(async {
-            wait_for_signal().await;
-            std::process::exit(3);
-        });
+    pub(super) async fn until_stopped(mut self) {
+        self.signals.next().await;
         self.stop().await;
     }
 
     pub(super) async fn stop(self) {
+        let mut signals = self.signals;
+        tokio::spawn(async move {
+            signals.next().await;
+            std::process::exit(3);
+        });
         self.gateway.begin_stop();
-        let _ = self.http.await;
-        if let Some(console) = self.console {
-            let _ = console.await;
+        // PRO-39: whoever is still connected after this is cut off.
+        for mut serving in std::iter::once(self.http).chain(self.console) {
+            if tokio::time::timeout(DRAIN, &mut serving).await.is_err() {
+                tracing::warn!(
+                    "connections were still open {} s after the stop, and are cut off",
+                    DRAIN.as_secs()
+                );
+                serving.abort();
+            }
         }
         let _ = std::fs::remove_file(home::daemon_file(&self.home));
         let _ = std::fs::remove_file(home::agent_socket(&self.home));
@@ -134,15 +150,22 @@ impl Service {
     }
 }
 
-async fn wait_for_signal() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// The signals that end a gateway, from when they are watched.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn watch() -> std::io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 
@@ -158,6 +181,9 @@ fn serve_agents(
         loop {
             tokio::select! {
                 accepted = listener.accept() => if let Ok((stream, _)) = accepted {
+                    if let Ok(peer) = stream.peer_cred() {
+                        edge.agent_users().connected(peer.uid());
+                    }
                     let (read, write) = stream.into_split();
                     tokio::spawn(edge.clone().serve_stdio_in(mode, read, write));
                 },
@@ -196,10 +222,11 @@ async fn serve_stdio(context: &Context<'_>, mode: Option<ModeWord>) -> Result<Ex
     operator::serve(desk, gateway.stopping()).await.map_err(|error| {
         Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
     })?;
+    let mut signals = Signals::watch().map_err(broken)?;
     let serving = gateway.edge.clone().serve_stdio_in(mode, tokio::io::stdin(), tokio::io::stdout());
     let ended = tokio::select! {
         ended = serving => ended,
-        () = wait_for_signal() => Ok(()),
+        () = signals.next() => Ok(()),
     };
     gateway.finish().await;
     ended.map_err(broken)?;

@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+use portcullis_core::id::IdError;
+use portcullis_core::{ErrorCode, SessionId};
+use portcullis_gateway::shaping::journal;
 use serde_json::Value;
 
 use super::Context;
@@ -21,8 +24,27 @@ pub(super) async fn run(context: &Context<'_>, command: SessionCommand) -> Resul
             let ended = context.ask(&Request::SessionEnd { session, reason }).await?;
             context.output.result(&ended, |ended| format!("ended: {}", text(&ended["session_id"])));
         }
+        SessionCommand::Export { session } => export(context, &session)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file as it is: it is what prompts are built of.
+fn export(context: &Context<'_>, session: &str) -> Result<(), Failure> {
+    let id: SessionId =
+        session.parse().map_err(|error: IdError| Failure::field("session", error.to_string()))?;
+    let file = journal::folder(&context.home).join(format!("{id}.jsonl"));
+    let text = std::fs::read_to_string(&file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            let message = format!(
+                "nothing was written of {id}; sessions are if `session_log = \"on\"` stands in [gateway]"
+            );
+            Failure::new(ErrorCode::PathNotFound, message)
+        }
+        _ => Failure::unavailable(format!("{}: {error}", file.display())),
+    })?;
+    context.output.bytes(&text);
+    Ok(())
 }
 
 pub(super) async fn checkpoint(

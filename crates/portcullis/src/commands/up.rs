@@ -9,21 +9,20 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use portcullis_core::Sha256Digest;
-use portcullis_gateway::Control;
 use portcullis_gateway::control::{Registration, Target};
 use portcullis_governance::approval::{Scope, State};
-use portcullis_governance::operator::{Method, OperatorProof, Separation};
-use portcullis_governance::record::{Mode, Surface};
+use portcullis_governance::record::{Mode, ProcessModel, Surface};
 use serde_json::{Value, json};
 
 use super::approve::render_one;
 use super::call::result_text;
 use super::serve::Service;
-use super::{Context, confirm};
+use super::{Context, confirm, search};
 use crate::cli::UpArgs;
 use crate::failure::Failure;
 use crate::mcp_client::McpClient;
-use crate::{operator, receipt};
+use crate::operator::{self, Request};
+use crate::receipt;
 
 pub(super) const DEMO: &str = "demo-notes";
 const DECLARATION: &str = include_str!("../../../../servers/demo-server/demo-notes.yaml");
@@ -38,8 +37,7 @@ pub(super) async fn run(context: &Context<'_>, args: &UpArgs) -> Result<ExitCode
         )));
     }
     let service = Service::start(context, context.config.listen(args.listen), context.options()?).await?;
-    let operator = OperatorProof::authenticated(operator::user_name(), Method::Local, Separation::SameUid);
-    let outcome = first_call(context, args, &service.gateway.control, &operator, &service).await;
+    let outcome = first_call(context, args, &service).await;
     match outcome {
         Ok(()) if !args.once => {}
         ended => {
@@ -48,18 +46,13 @@ pub(super) async fn run(context: &Context<'_>, args: &UpArgs) -> Result<ExitCode
         }
     }
     output.say(how_to_connect(context, &service.daemon.mcp, service.daemon.console.as_deref()));
+    search::mention(context);
     service.until_stopped().await;
     output.say("stopped; the evidence is complete");
     Ok(ExitCode::SUCCESS)
 }
 
-async fn first_call(
-    context: &Context<'_>,
-    args: &UpArgs,
-    control: &Control,
-    operator: &OperatorProof,
-    service: &Service,
-) -> Result<(), Failure> {
+async fn first_call(context: &Context<'_>, args: &UpArgs, service: &Service) -> Result<(), Failure> {
     let output = context.output;
     output.say(format!(
         "{} gateway at {}, evidence in {}",
@@ -67,8 +60,11 @@ async fn first_call(
         service.daemon.mcp,
         context.home.join("audit").display()
     ));
-    if control.world().registry().server(&DEMO.parse().expect("a fixed name")).is_none() {
-        register_demo(&context.home, control, operator, false).await?;
+    // Over the operators' socket, like every command: what `up` does is an admin tool, and on record as one.
+    let servers = context.ask(&Request::McpList).await?;
+    if !servers.as_array().into_iter().flatten().any(|server| server["name"] == DEMO) {
+        let registration = Box::new(demo_registration(&context.home, false)?);
+        context.ask(&Request::McpAdd { registration }).await?;
         output.say(format!(
             "{} registered {DEMO}, a small notes server, and accepted its declaration; it runs confined to its notes folder",
             output.good("✓")
@@ -83,7 +79,7 @@ async fn first_call(
         loop {
             tokio::select! {
                 result = &mut call => break result?,
-                () = tokio::time::sleep(Duration::from_millis(20)) => decide(context, args, control, operator).await?,
+                () = tokio::time::sleep(Duration::from_millis(20)) => decide(context, args).await?,
             }
         }
     };
@@ -98,41 +94,34 @@ async fn first_call(
 }
 
 /// Policy asks for an approval, as it does for every untrusted tool; whoever runs `up` is the operator.
-async fn decide(
-    context: &Context<'_>,
-    args: &UpArgs,
-    control: &Control,
-    operator: &OperatorProof,
-) -> Result<(), Failure> {
-    for approval in control.approvals(Some(State::Pending)) {
-        if approval.tool_id.server().as_str() != DEMO {
+async fn decide(context: &Context<'_>, args: &UpArgs) -> Result<(), Failure> {
+    let pending = context.ask(&Request::ApproveList { status: Some(State::Pending) }).await?;
+    for approval in pending.as_array().into_iter().flatten() {
+        let of_demo = approval["tool_id"].as_str().is_some_and(|tool| tool.starts_with(&format!("{DEMO}/")));
+        if !of_demo {
             continue;
         }
-        let mut view = json!(approval);
-        view["presented"] = control.presented(approval.approval_id)?;
+        let id = approval["approval_id"].as_str().unwrap_or_default().to_owned();
+        let view = context.ask(&Request::ApproveShow { id: id.clone() }).await?;
         context.output.say(format!(
             "{} policy wants an operator to approve it:\n\n{}\n",
             context.output.good("✓"),
             indent(&render_one(&view))
         ));
         let approved = args.yes || confirm("You are the operator. Approve this call once?").unwrap_or(true);
-        let reason = "first call, shown by `portcullis up`";
-        if approved {
-            control.grant(operator, approval.approval_id, Scope::Once, reason).await?;
-        } else {
-            control.deny(operator, approval.approval_id, reason).await?;
-        }
+        let reason = "first call, shown by `portcullis up`".to_owned();
+        context
+            .ask(&match approved {
+                true => Request::ApproveGrant { id, scope: Scope::Once, reason },
+                false => Request::ApproveDeny { id, reason },
+            })
+            .await?;
     }
     Ok(())
 }
 
-/// Registers the embedded notes server. A turncoat will list other tools one day.
-pub(super) async fn register_demo(
-    home: &Path,
-    control: &Control,
-    operator: &OperatorProof,
-    turncoat: bool,
-) -> Result<(), Failure> {
+/// How the embedded notes server is registered. A turncoat will list other tools one day.
+pub(super) fn demo_registration(home: &Path, turncoat: bool) -> Result<Registration, Failure> {
     let unusable =
         |error: io::Error| Failure::unavailable(format!("cannot prepare the demo server: {error}"));
     let notes = home.join("data/notes");
@@ -140,13 +129,15 @@ pub(super) async fn register_demo(
     let program = pinned_copy(home).map_err(unusable)?;
     let mut args = vec!["demo-server".to_owned(), "--dir".into(), notes.display().to_string()];
     args.extend(turncoat.then(|| "--turncoat".to_owned()));
-    let registration = Registration {
+    Ok(Registration {
         name: DEMO.into(),
         target: Target::Stdio {
             command: program.display().to_string(),
             args,
             env: BTreeMap::new(),
             artifacts: Vec::new(),
+            // It tells who follows a note of what others write.
+            process_model: Some(ProcessModel::Shared),
         },
         server_version: env!("CARGO_PKG_VERSION").into(),
         declaration_file: "demo-notes.yaml".into(),
@@ -160,9 +151,7 @@ pub(super) async fn register_demo(
         grant: None,
         waive: Vec::new(),
         allow_over_budget: false,
-    };
-    control.register(operator, registration).await?;
-    Ok(())
+    })
 }
 
 /// A copy of this executable that nobody else can write: what is pinned must not change under a rebuild.

@@ -21,6 +21,8 @@ pub(crate) struct CallsSection {
     cache: CacheSection,
     /// Whether arguments that are nearly right are repaired [default: false].
     tolerant_args: bool,
+    /// What a thousand tokens of results cost, in millionths: what quotas of cost_micros count [default: 0].
+    token_price_micros: u64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -104,6 +106,7 @@ impl CallsSection {
             max_attempts: self.retry.max_attempts,
             cache,
             tolerant_args: self.tolerant_args,
+            token_price_micros: self.token_price_micros,
         })
     }
 }

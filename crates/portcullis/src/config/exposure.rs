@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use portcullis_catalog::namespace::is_namespace;
 use portcullis_catalog::{Form, OnExceeded, SchemaLimits, Synonyms};
-use portcullis_gateway::exposure::{Browsing, ExposureOptions, Filter, Mode};
+use portcullis_core::Sha256Digest;
+use portcullis_gateway::control::Refresh;
+use portcullis_gateway::exposure::{Browsing, Embeddings, ExposureOptions, Filter, Mode};
 use portcullis_gauntlet::Glob;
 use serde::Deserialize;
 
@@ -61,6 +64,10 @@ pub(crate) struct CatalogSection {
     schema_max_properties: Option<usize>,
     /// What happens to larger ones: quarantine or flag.
     on_exceeded: OnExceeded,
+    /// How long after a look a server that says again that it changed waits for the next.
+    refresh_debounce_ms: Option<u64>,
+    /// How often it is looked at in a minute, however much it says.
+    refresh_max_per_minute: Option<usize>,
     /// Namespaces of servers.
     namespaces: BTreeMap<String, String>,
     /// Which tools of a server are shown.
@@ -89,6 +96,16 @@ pub(crate) struct SearchSection {
     family_max: Option<usize>,
     /// A file of more words that stand for one another.
     synonyms: Option<PathBuf>,
+    /// A table that finds by meaning too.
+    embeddings: EmbeddingsSection,
+}
+
+/// Which table of embeddings; none if nothing is said (CAT-69).
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct EmbeddingsSection {
+    path: Option<PathBuf>,
+    sha256: Option<Sha256Digest>,
 }
 
 /// How browsing answers.
@@ -122,6 +139,7 @@ impl Config {
             limits: self.catalog.limits()?,
             browse,
             synonyms: self.search.table(file)?,
+            embeddings: self.search.embeddings.table(file)?,
         })
     }
 }
@@ -138,6 +156,19 @@ impl CatalogSection {
             properties: within("catalog.schema_max_properties", properties, 1..=65_536)?,
             on_exceeded: self.on_exceeded,
         })
+    }
+
+    /// How often servers that say that they changed are looked at (CTX-94).
+    pub(super) fn refresh(&self) -> Result<Refresh, Failure> {
+        let usual = Refresh::default();
+        let debounce = self.refresh_debounce_ms.map_or(usual.debounce, Duration::from_millis);
+        let longest = Duration::from_secs(60);
+        if debounce > longest {
+            return Err(Failure::field("catalog.refresh_debounce_ms", "at most 60000"));
+        }
+        let most = self.refresh_max_per_minute.unwrap_or(usual.most_per_minute);
+        let most_per_minute = within("catalog.refresh_max_per_minute", most, 1..=600)?;
+        Ok(Refresh { debounce, most_per_minute })
     }
 
     fn namespaces(&self) -> Result<BTreeMap<String, String>, Failure> {
@@ -168,7 +199,27 @@ impl CatalogSection {
     }
 }
 
+impl EmbeddingsSection {
+    /// Whether the file is there and is the right one is seen when it is read: search goes by words alone if it is not.
+    fn table(&self, file: &Path) -> Result<Option<Embeddings>, Failure> {
+        match (&self.path, self.sha256) {
+            (None, None) => Ok(None),
+            (Some(path), Some(sha256)) => Ok(Some(Embeddings { path: beside(file, path), sha256 })),
+            _ => {
+                let message = "search.embeddings needs a path and a sha256; \
+                    `portcullis search embeddings install FILE` writes both";
+                Err(Failure::field("search.embeddings", message))
+            }
+        }
+    }
+}
+
 impl SearchSection {
+    /// Whether an operator wants to find by meaning.
+    pub(crate) fn has_embeddings(&self) -> bool {
+        self.embeddings.path.is_some()
+    }
+
     fn table(&self, file: &Path) -> Result<Option<Arc<Synonyms>>, Failure> {
         let Some(path) = self.synonyms.as_ref().filter(|path| !path.as_os_str().is_empty()) else {
             return Ok(None);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use portcullis_gateway::shaping::bounds::ResultOptions;
 use portcullis_gateway::surface::profile::{Overrides, Profile};
-use portcullis_gateway::surface::{Budgeting, Dedup, Routability, ServerOptions, SurfaceOptions};
+use portcullis_gateway::surface::{Budgeting, Dedup, Listener, Routability, ServerOptions, SurfaceOptions};
 use portcullis_gauntlet::Glob;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -30,6 +30,8 @@ pub(crate) struct SurfaceSection {
     pub(crate) baseline: Option<PathBuf>,
     /// Profiles of agents by who they are: `"agent:ci" = "codex"`. Counts before what a client calls itself.
     principals: BTreeMap<String, String>,
+    /// Profiles by where clients come in: `http`, `stdio`. Counts before what a client calls itself.
+    listeners: BTreeMap<Listener, String>,
     /// Profiles of clients by what they call themselves; the first that matches counts.
     #[serde(rename = "match")]
     matches: InOrder,
@@ -104,6 +106,10 @@ impl SurfaceSection {
             known(&format!("surface.principals.\"{principal}\""), name, &options)?;
         }
         options.principals.clone_from(&self.principals);
+        for (listener, name) in &self.listeners {
+            known(&format!("surface.listeners.{listener:?}").to_lowercase(), name, &options)?;
+        }
+        options.listeners.clone_from(&self.listeners);
         for (pattern, name) in &self.matches.0 {
             let field = format!("surface.match.\"{pattern}\"");
             known(&field, name, &options)?;

@@ -215,3 +215,28 @@ fn tokens_of_the_issuer_count_and_no_others() {
     }
     assert!(issuer.key_fetches() <= 5, "{}", issuer.key_fetches());
 }
+
+#[test]
+fn an_agent_is_listed_only_what_its_grants_reach() {
+    // PRO §3, CAT-53: prompts, resources and templates as well as tools
+    let (home, _spy) = guarded_spy(REQUIRED);
+    let daemon = home.serve();
+    let listed = |key: &str, method: &str, member: &str| {
+        let session = session_of(&initialize(&daemon, Some(key)));
+        let headers = [("Authorization", key), ("Mcp-Session-Id", session.as_str())];
+        let asked = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}});
+        let answer = daemon.post(&headers, &asked).unwrap().json();
+        answer["result"][member].as_array().unwrap_or_else(|| panic!("{answer}")).len()
+    };
+    let (all, one) =
+        (create_key(&home, "all", &[]), create_key(&home, "one", &["--grant", "mcp.call:spy/echo"]));
+    assert_eq!(listed(&one, "tools/list", "tools"), 1);
+    for (method, member) in [
+        ("prompts/list", "prompts"),
+        ("resources/list", "resources"),
+        ("resources/templates/list", "resourceTemplates"),
+    ] {
+        assert!(listed(&all, method, member) > 0, "{method}");
+        assert_eq!(listed(&one, method, member), 0, "{method}");
+    }
+}

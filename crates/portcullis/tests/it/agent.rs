@@ -1,8 +1,8 @@
 //! An agent of any revision over HTTP: the client side of the protocol, written for these tests alone.
 
-use std::cell::Cell;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::support::Daemon;
 
 pub(crate) const REVISIONS: [&str; 5] =
     ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
-const MODERN: &str = "2026-07-28";
+pub(crate) const MODERN: &str = "2026-07-28";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A client that speaks one revision.
@@ -22,7 +22,9 @@ pub(crate) struct Agent {
     /// The result of `initialize` or `server/discover`.
     pub(crate) hello: Value,
     capabilities: Value,
-    next: Cell<u64>,
+    /// Whom it says it is, with a key.
+    key: Option<String>,
+    next: AtomicU64,
 }
 
 impl Agent {
@@ -32,14 +34,7 @@ impl Agent {
 
     /// An agent with capabilities.
     pub(crate) fn able(daemon: &Daemon, revision: &'static str, capabilities: Value) -> Self {
-        let mut agent = Self {
-            address: daemon.address.clone(),
-            revision,
-            session: None,
-            hello: Value::Null,
-            capabilities,
-            next: Cell::new(1),
-        };
+        let mut agent = Self::unopened(daemon, revision, capabilities);
         if revision == MODERN {
             agent.hello = agent.result("server/discover", json!({}));
             return agent;
@@ -53,6 +48,19 @@ impl Agent {
         assert_eq!(agent.hello["protocolVersion"], revision, "{}", agent.hello);
         agent.tell("notifications/initialized", json!({}));
         agent
+    }
+
+    /// An agent that has said nothing yet.
+    pub(crate) fn unopened(daemon: &Daemon, revision: &'static str, capabilities: Value) -> Self {
+        Self {
+            address: daemon.address.clone(),
+            revision,
+            session: None,
+            hello: Value::Null,
+            capabilities,
+            key: None,
+            next: AtomicU64::new(1),
+        }
     }
 
     pub(crate) fn is_modern(&self) -> bool {
@@ -77,7 +85,7 @@ impl Agent {
 
     /// Begins a request; the stream yields every message of its answer.
     pub(crate) fn begin(&self, method: &str, params: Value) -> Stream {
-        let id = self.next.replace(self.next.get() + 1);
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.begin_as(id, method, params)
     }
 
@@ -90,7 +98,7 @@ impl Agent {
         let mut headers = Vec::new();
         if self.is_modern() {
             headers.push(("Mcp-Method", method.to_owned()));
-            let name = params.get("name").or(params.get("uri")).and_then(Value::as_str);
+            let name = ["name", "uri", "taskId"].iter().find_map(|key| params.get(key)?.as_str());
             if let Some(name) = name.filter(|_| !method.starts_with("completion")) {
                 headers.push(("Mcp-Name", name.to_owned()));
             }
@@ -113,9 +121,20 @@ impl Agent {
             session: self.session.clone(),
             hello: self.hello.clone(),
             capabilities: self.capabilities.clone(),
-            next: Cell::new(self.next.get() + 1_000),
+            key: self.key.clone(),
+            next: AtomicU64::new(self.next.load(Ordering::Relaxed) + 1_000),
             revision: self.revision,
         }
+    }
+
+    /// The same agent as somebody else: with another key.
+    pub(crate) fn with_key(&self, key: &str) -> Self {
+        Self { key: Some(key.to_owned()), ..self.copy() }
+    }
+
+    /// The same agent with other capabilities.
+    pub(crate) fn with_capabilities(&self, capabilities: Value) -> Self {
+        Self { capabilities, ..self.copy() }
     }
 
     /// Sends a request and does not read its answer; dropping the connection hangs up.
@@ -146,6 +165,9 @@ impl Agent {
         }
         if let Some(session) = &self.session {
             head += &format!("Mcp-Session-Id: {session}\r\n");
+        }
+        if let Some(key) = &self.key {
+            head += &format!("Authorization: {key}\r\n");
         }
         for (name, value) in more {
             head += &format!("{name}: {value}\r\n");

@@ -18,13 +18,14 @@ fn code(response: &Value) -> &str {
     response["error"]["data"]["error"].as_str().unwrap_or_default()
 }
 
-fn waiting(response: &Value) -> String {
+/// The approval that a call was told to come back with.
+pub(crate) fn waiting(response: &Value) -> String {
     assert_eq!(code(response), "AUTH_REQUIRED", "{response}");
     details(response)["approval_id"].as_str().unwrap().to_owned()
 }
 
 /// Runs a command with a passphrase on descriptor 3 and a new one on 4.
-fn with_passphrases(home: &Home, args: &[&str], own: &str, new: &str) -> Output {
+pub(crate) fn with_passphrases(home: &Home, args: &[&str], own: &str, new: &str) -> Output {
     let (own_file, new_file) = (home.beside("own"), home.beside("new"));
     fs::write(&own_file, format!("{own}\n")).unwrap();
     fs::write(&new_file, format!("{new}\n")).unwrap();
@@ -41,7 +42,7 @@ fn with_passphrases(home: &Home, args: &[&str], own: &str, new: &str) -> Output 
         .unwrap()
 }
 
-fn answer(output: &Output) -> (i32, Value) {
+pub(crate) fn answer(output: &Output) -> (i32, Value) {
     let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
     (output.status.code().unwrap(), document)
 }
@@ -52,7 +53,8 @@ pub(crate) fn enrol(home: &Home, name: &str, passphrase: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
-fn decide(home: &Home, who: &str, passphrase: &str, args: &[&str]) -> (i32, Value) {
+/// Runs a command as an operator with a passphrase.
+pub(crate) fn decide(home: &Home, who: &str, passphrase: &str, args: &[&str]) -> (i32, Value) {
     let args = [&["--operator", who, "--passphrase-fd", "3"], args].concat();
     answer(&with_passphrases(home, &args, passphrase, ""))
 }
@@ -138,10 +140,37 @@ fn two_operators(home: &Home) -> (Daemon, Spy) {
 }
 
 #[test]
+fn a_quorum_is_people_and_not_names() {
+    // GOV-905, ADM-54: one user enrolled both, and could be both.
+    let home = Home::new(&format!(
+        "{QUICK}[operator]\nauth = [\"uid\", \"passphrase\"]\n[policy]\ndir = \"policies\"\n"
+    ));
+    fs::create_dir(home.path().join("policies")).unwrap();
+    let two = r#"@id("mine/two") forbid (principal, action == Portcullis::Action::"invoke", resource)
+        when { context.approval.scope != "none" && context.approval.approvers < 2 };"#;
+    fs::write(home.path().join("policies/two.cedar"), two).unwrap();
+    let (daemon, spy) = two_operators(&home);
+    let id = waiting(&daemon.call("spy__echo", &json!({"text": "a"})).unwrap());
+    let grant = ["approve", "grant", &id, "--reason", "fine", "--yes"];
+    let (_, first) = decide(&home, "ana", "ana likes quiet gates", &grant);
+    assert_eq!(first["state"], "pending", "{first}");
+    let (exit, second) = decide(&home, "bob", "bob likes open doors", &grant);
+    assert_eq!((exit, &second["error"]["code"]), (1, &json!("CONFLICT")), "{second}");
+    assert!(second["error"]["message"].as_str().unwrap().contains("you count as ana"), "{second}");
+    // Nor does who enrolled them count besides.
+    let by_user = home.fails(&grant);
+    assert_eq!(by_user.1["code"], "CONFLICT", "{by_user:?}");
+    assert_eq!(waiting(&daemon.call("spy__echo", &json!({"text": "a"})).unwrap()), id);
+    daemon.stop();
+    assert_eq!(spy.calls(), 0);
+    home.verify();
+}
+
+#[test]
 fn two_operators_decide_where_policy_wants_two_and_nobody_decides_twice() {
     // T-APR-3, GOV-905
     let home = Home::new(&format!(
-        "{QUICK}[operator]\nauth = [\"uid\", \"passphrase\"]\n[policy]\ndir = \"policies\"\n"
+        "{QUICK}[operator]\nauth = [\"uid\", \"passphrase\"]\n[admin]\nfounders = [\"ana\", \"bob\"]\n[policy]\ndir = \"policies\"\n"
     ));
     fs::create_dir(home.path().join("policies")).unwrap();
     let two = r#"@id("mine/two") forbid (principal, action == Portcullis::Action::"invoke", resource)
@@ -324,4 +353,24 @@ fn what_policy_wants_asked_about_is_not_granted_ahead() {
     assert_eq!(home.json(&["mcp", "show", "spy"])["declaration_version"], before, "nothing was accepted");
     assert_eq!(home.json(&["grants", "list"]), json!([]));
     assert_eq!(spy.calls(), 0);
+}
+
+#[test]
+fn a_client_that_listens_hears_every_five_seconds_that_its_call_waits_for_an_operator() {
+    // GOV-904
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve();
+    let agent = crate::agent::Agent::open(&daemon, "2025-11-25");
+    let params = json!({"name": "spy__echo", "arguments": {"text": "x"}, "_meta": {"progressToken": "mine"}});
+    let mut stream = agent.begin("tools/call", params);
+    let first = stream.next().unwrap();
+    assert_eq!(first["method"], "notifications/progress", "{first}");
+    assert_eq!(first["params"]["progressToken"], "mine");
+    assert!(first["params"]["message"].as_str().unwrap().contains("operator"), "{first}");
+    let second = stream.next().unwrap();
+    assert!(second["params"]["progress"].as_f64() > first["params"]["progress"].as_f64(), "{second}");
+    home.grant_next("once");
+    assert_eq!(stream.last().unwrap()["result"]["structuredContent"]["text"], "x");
+    daemon.stop();
+    home.verify();
 }

@@ -79,8 +79,51 @@ fn evidence_is_exactly_what_the_server_saw_and_reading_it_is_recorded_first() {
 }
 
 #[test]
+fn what_a_gateway_exported_is_verified_by_an_implementation_that_is_not_ours() {
+    // A-3, AUD-30, AUD-31: of a run with approvals, calls, refusals, a restart and a changed signer.
+    let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n");
+    let daemon = home.serve();
+    daemon.approved_call(&home, "spy__echo", &json!({"text": "first"})).unwrap();
+    daemon.call("spy__nothing", &json!({})).unwrap();
+    let early = home.beside("early");
+    home.json(&["audit", "export", "--out", early.to_str().unwrap()]);
+    let old = crate::outsider::verified(&early);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| daemon.call("spy__echo", &json!({"text": "lasting"})));
+        home.grant_next("until-version-change");
+        first.join().unwrap().unwrap();
+    });
+    // Enough for more than one full tile.
+    for n in 0..60 {
+        let reply = daemon.call("spy__echo", &json!({"text": format!("call {n}")})).unwrap();
+        assert!(reply["result"].is_object(), "{reply}");
+    }
+    daemon.stop();
+    home.json(&["audit", "rotate-signer", "--reason", "yearly"]);
+    home.serve().stop();
+    let late = home.beside("late");
+    let exported = home.json(&["audit", "export", "--out", late.to_str().unwrap()]);
+    let new = crate::outsider::verified(&late);
+    assert_eq!(json!(new.size()), exported["size"], "{exported}");
+    assert!(new.size() > 512 && old.size() < new.size(), "{} and {}", old.size(), new.size());
+    crate::outsider::grew(&late, &old, &new);
+    assert_eq!(spy.calls(), 62);
+
+    // The records in it are those of the log, and theirs is a check that can fail.
+    let lines = fs::read_to_string(late.join("records.ndjson")).unwrap();
+    let log = home.log();
+    for (line, record) in lines.lines().zip(&log) {
+        assert_eq!(&serde_json::from_str::<Value>(line).unwrap(), record);
+    }
+    let forged = lines.replacen("\"agent\"", "\"human\"", 1);
+    assert_ne!(forged, lines);
+    fs::write(late.join("records.ndjson"), forged).unwrap();
+    assert!(std::panic::catch_unwind(|| crate::outsider::verified(&late)).is_err());
+}
+
+#[test]
 fn an_export_is_recorded_and_verifies_without_the_gateway() {
-    // AUD-30, A-3; audit's own tests have it read by code that is not ours.
+    // AUD-30
     let (home, _spy) = guarded_spy("");
     let out = home.beside("export");
     let out = out.to_str().unwrap();
@@ -158,7 +201,7 @@ fn evidence_is_exported_for_its_recipient_alone_and_opened_by_tools_that_are_not
     fs::write(&object, bytes).unwrap();
     let output = home.run(&["--output", "json", "audit", "verify", "--dir", out, "--evidence"]);
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((output.status.code(), &report["problems"][0]["kind"]), (Some(1), &json!("evidence_missing")));
+    assert_eq!((output.status.code(), &report["problems"][0]["kind"]), (Some(1), &json!("evidence_digest")));
     assert_eq!(auditck(&home.beside("identity")).0, Some(1));
     let bare = home.beside("bare");
     home.json(&["audit", "export", "--out", bare.to_str().unwrap()]);
@@ -236,6 +279,63 @@ fn who_is_not_the_operator_is_shown_no_evidence() {
         assert!(output.stdout.is_empty());
     }
     assert!(home.events("audit.evidence_read").is_empty());
+}
+
+#[test]
+fn without_an_operators_credential_nothing_is_decrypted_even_for_the_gateways_own_user() {
+    // A-26, AUD-44
+    use crate::approvals::{decide, enrol, waiting};
+    const PASSPHRASE: &str = "ana likes quiet gates";
+    let home = Home::new("[approvals]\nwait = \"300ms\"\n[operator]\nauth = [\"passphrase\"]\n");
+    enrol(&home, "ana", PASSPHRASE);
+    let as_ana = |args: &[&str]| decide(&home, "ana", PASSPHRASE, args);
+    let spy = crate::support::Spy::new(&home);
+    let file = home.beside("spy.yaml");
+    fs::write(&file, spy.declaration()).unwrap();
+    let add = spy.add_args(&file);
+    assert_eq!(as_ana(&add.iter().map(String::as_str).collect::<Vec<_>>()).0, 0);
+    let daemon = home.serve();
+    let arguments = json!({"text": "a canary 9b1e"});
+    let id = waiting(&daemon.call("spy__echo", &arguments).unwrap());
+    assert_eq!(as_ana(&["approve", "grant", &id, "--reason", "fine", "--yes"]).0, 0);
+    assert!(daemon.call("spy__echo", &arguments).unwrap()["result"].is_object());
+
+    let seq = home.events("execution.intent")[0]["seq"].to_string();
+    let out = home.beside("export");
+    let recipient = "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p";
+    let looks: [&[&str]; 3] = [
+        &["audit", "show", &seq, "--evidence", "--reason", "curious"],
+        &["why", "last"],
+        &[
+            "audit",
+            "export",
+            "--out",
+            out.to_str().unwrap(),
+            "--with-evidence",
+            "--recipient",
+            recipient,
+            "--reason",
+            "x",
+        ],
+    ];
+    let refused = |look: &[&str]| {
+        let output = home.run(look);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(output.status.code(), Some(6), "{look:?}: {said}");
+        assert!(!said.contains("canary 9b1e"), "{look:?}: {said}");
+    };
+    looks.iter().for_each(|look| refused(look));
+    assert_eq!(decide(&home, "ana", "ana likes loud gates!", looks[0]).0, 6, "a wrong one is none");
+    assert!(home.events("audit.evidence_read").is_empty() && !out.exists());
+    let (exit, shown) = as_ana(looks[0]);
+    assert!(exit == 0 && shown["evidence"].to_string().contains("canary 9b1e"), "{shown}");
+    assert_eq!(home.events("audit.evidence_read").len(), 1);
+    daemon.stop();
+    // Without a gateway the command would have to open the log itself, and asks for the same.
+    refused(looks[0]);
+    assert_eq!(home.events("audit.evidence_read").len(), 1);
+    home.verify();
 }
 
 #[test]
@@ -591,4 +691,25 @@ fn a_witness_that_does_not_know_the_log_is_an_alarm_and_a_bad_key_is_refused() {
 fn witness_key() -> String {
     let key = ed25519_dalek::SigningKey::from_bytes(&[9; 32]).verifying_key();
     portcullis_audit::NoteKey::witness("witness.example/w1", key).to_string()
+}
+
+#[test]
+fn how_long_evidence_may_take_is_configured_within_bounds() {
+    // AUD-20, AUD-24
+    for (key, value, fits) in [
+        ("group_delay", "2ms", true),
+        ("group_delay", "6ms", false),
+        ("commit_timeout", "2s", true),
+        ("commit_timeout", "10ms", false),
+        ("commit_timeout", "1h", false),
+    ] {
+        let home = Home::new(&format!("[audit]\n{key} = \"{value}\"\n"));
+        match fits {
+            true => drop(home.json(&["mcp", "list"])),
+            false => {
+                let (exit, error) = home.fails(&["mcp", "list"]);
+                assert_eq!((exit, &error["field"]), (7, &json!(format!("audit.{key}"))), "{error}");
+            }
+        }
+    }
 }

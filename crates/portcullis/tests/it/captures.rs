@@ -74,10 +74,16 @@ fn the_reference_servers_own_tools_are_gated_by_its_schema_and_answer_as_they_di
     spy.answers(&json!({"schema": schema}));
     agent.call("pdpp__schema", json!({}));
     let mut replayed = [0; 3];
-    for capture in results().iter().filter(|capture| capture["request"]["method"] == "tools/call") {
+    for capture in
+        results().iter().filter(|capture| capture["request"]["method"] == "tools/call").chain(&packaged())
+    {
         let name = capture["name"].as_str().unwrap();
-        let params = &capture["request"]["params"];
-        let (tool, arguments) = (params["name"].as_str().unwrap(), params["arguments"].clone());
+        let request = &capture["request"];
+        let (tool, arguments) = match request["params"].is_object() {
+            true => (&request["params"]["name"], &request["params"]["arguments"]),
+            false => (&request["name"], &request["args"]),
+        };
+        let (tool, arguments) = (tool.as_str().unwrap(), arguments.clone());
         let answered = &capture["body"]["result"];
         let mut answers = json!({"schema": schema});
         answers[tool] = answered.clone();
@@ -97,7 +103,10 @@ fn the_reference_servers_own_tools_are_gated_by_its_schema_and_answer_as_they_di
         if ["mcp-query-limit101", "mcp-query-unknownarg", "mcp-query-filter-string"].contains(&name) {
             assert_eq!((code, sent(tool)), (&json!("schema"), before), "{name}: {shown}");
             replayed[0] += 1;
-        } else if tool == "query_records" && (expands("expand") || expands("expand_limit")) {
+        } else if tool == "query_records"
+            && arguments["stream"] != "nope"
+            && (expands("expand") || expands("expand_limit"))
+        {
             // Its own gate looked in the wrong place and let these through; here they reach nobody.
             assert_eq!((code, sent(tool)), (&json!("invalid_expand"), before), "{name}: {shown}");
             assert_eq!(shown["result"]["structuredContent"]["details"]["source"], "pdpp/schema");
@@ -122,7 +131,70 @@ fn the_reference_servers_own_tools_are_gated_by_its_schema_and_answer_as_they_di
             replayed[2] += 1;
         }
     }
-    assert_eq!(replayed, [3, 4, 23]);
+    assert_eq!(replayed, [3, 6, 28]);
+}
+
+/// The same tools through a client with several grants.
+fn packaged() -> Vec<Value> {
+    captures(include_str!("../../../gateway/corpus/pdpp/mcp-package-results.jsonl"))
+}
+
+/// Pages whose size the specification speaks of, with what they came to as structure.
+fn large_pages() -> [(Value, usize); 3] {
+    let read = |text: &str| serde_json::from_str(text).unwrap();
+    [
+        (read(include_str!("../../../gateway/corpus/pdpp/mcp-size-bodies100.json")), 220_908),
+        (read(include_str!("../../../gateway/corpus/pdpp/mcp-size-bodies100-fields.json")), 19_641),
+        (read(include_str!("../../../gateway/corpus/pdpp/mcp-size-query100.json")), 51_965),
+    ]
+}
+
+#[test]
+fn large_pages_of_the_reference_have_the_same_rows_here_and_fewer_words_around_them() {
+    // REC-41, REC-42, SURF-75, T-REC-16; mcp-size-*.json
+    let guarded: Guarded = guarded("", &["--profile", "v01"]).warmed();
+    for (capture, size) in large_pages() {
+        let (name, answered) = (&capture["name"], &capture["body"]["result"]["structuredContent"]);
+        assert_eq!(answered.to_string().len(), size, "{name}");
+        let page = guarded.good("query_records", capture["request"]["params"]["arguments"].clone());
+        let (ours, theirs) = (&page["structuredContent"]["data"], &answered["data"]);
+        assert_eq!(as_sent(&ours["data"]), theirs["data"], "{name}");
+        assert_eq!(ours["has_more"], theirs["has_more"], "{name}");
+        let text = page["content"][0]["text"].as_str().unwrap();
+        assert!(text.len() <= 1_792 && text.starts_with("70 record(s) from "), "{name}: {text}");
+        let structured = page["structuredContent"].to_string().len();
+        assert!(structured < size, "{name}: {structured}");
+    }
+}
+
+#[test]
+fn large_pages_of_the_references_own_server_are_measured_and_pass_as_they_are() {
+    // SURF-70, SURF-71, SURF-75, T-SURF-19; mcp-size-*.json
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let spy = Spy::speaking(&home, "pdpp", "2025-11-25");
+    let names = ["bodies", "bodies_fields", "messages"];
+    let tools: Vec<Value> =
+        names.iter().chain(&["note_down"]).map(|name| described(name, "Read a page of records.")).collect();
+    spy.offers(&home, &tools, &json!({}));
+    let answers = names
+        .iter()
+        .zip(large_pages())
+        .map(|(name, (capture, _))| ((*name).to_owned(), capture["body"]["result"].clone()));
+    spy.answers(&Value::Object(answers.collect()));
+    let daemon = home.serve();
+    let _operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    for (name, (capture, size)) in names.iter().zip(large_pages()) {
+        let shown = agent.call(&format!("pdpp__{name}"), json!({}))["result"].clone();
+        let sent = &capture["body"]["result"];
+        assert_eq!(as_sent(&shown["structuredContent"]), sent["structuredContent"], "{name}");
+        assert_eq!(sent["structuredContent"].to_string().len(), size, "{name}");
+        let report = home.json(&["results", "report", "--profile", "strict"]);
+        let rows = report["tools"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["tool"] == format!("pdpp/{name}")).unwrap();
+        // What is measured is what is shown, where some characters are escaped.
+        assert_eq!(row["structured"]["max"], shown["structuredContent"].to_string().len(), "{row}");
+    }
 }
 
 /// A resource server that answers as it is told, and remembers what it was asked.
@@ -288,7 +360,7 @@ fn the_expand_gate_decides_where_the_reference_decides_and_where_it_should_have(
 fn the_adapter_asks_what_the_references_working_gate_asks() {
     // REC-61, REC-66, T-REC-8; mcp-package-results.jsonl
     let guarded: Guarded = guarded("", &["--profile", "v01"]).warmed();
-    let captured = captures(include_str!("../../../gateway/corpus/pdpp/mcp-package-results.jsonl"));
+    let captured = packaged();
     for name in ["mcp-pkg-expand-labels", "mcp-pkg-fetch-expand", "mcp-pkg-expandlimit-only"] {
         let capture = captured.iter().find(|capture| capture["name"] == name).unwrap();
         let (tool, args) = (capture["request"]["name"].as_str().unwrap(), capture["request"]["args"].clone());

@@ -4,7 +4,8 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::support::{Home, Spy};
+use crate::evil::{Declared, Evil, NOTHING, outcome};
+use crate::support::{Home, Operator, Spy};
 
 /// How the spy is registered, with more.
 fn add(home: &Home, spy: &Spy, more: &[&str]) -> Vec<String> {
@@ -98,4 +99,62 @@ fn a_folder_that_is_part_of_the_program_is_pinned_with_everything_in_it() {
     let answer = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
     assert_eq!(answer["error"]["data"]["details"]["code"], "MP-FH-009", "{answer}");
     assert!(home.events("execution.intent").is_empty());
+}
+
+#[test]
+fn what_runs_is_what_was_accepted_however_fast_its_file_is_swapped() {
+    // SBX-30, S-ART-1: the file is another program every few milliseconds, while processes are started of it.
+    let home = Home::new("");
+    let evil = Evil::new(&home);
+    let nothing = Declared { scopes: "", act: NOTHING, other: NOTHING };
+    evil.register(&home, &nothing, &["--process-model", "per_call"]);
+    let kept = home.path().join("artifacts/pinned");
+    let pin = &home.events("server.registered")[0]["data"]["record"]["artifact_pins"][0]["sha256"];
+    assert!(kept.join(pin.as_str().unwrap()).is_file());
+    let (own, other) = (home.beside("own"), home.beside("other"));
+    fs::copy(&evil.executable, &own).unwrap();
+    fs::copy(crate::support::program("spyd"), &other).unwrap();
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    let (swap, stop) = std::sync::mpsc::channel::<()>();
+    let answers = std::thread::scope(|scope| {
+        // Dropped with this closure, however it ends: then swapping ends too.
+        let _until_the_end = swap;
+        let (home, evil) = (&home, &evil);
+        scope.spawn(move || {
+            let place = home.beside("next");
+            while stop.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                for from in [&other, &own] {
+                    // Another file each time, put in place in one step.
+                    fs::copy(from, &place).unwrap();
+                    fs::rename(&place, &evil.executable).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                }
+            }
+        });
+        let mut answers = Vec::new();
+        for _ in 0..12 {
+            // A start may be found wanting at any time, also that of the process for the call after the next.
+            if home.json(&["mcp", "list"])[0]["state"] == "halted" {
+                home.run(&["mcp", "resume", "evil", "--reason", "again"]);
+            }
+            let answer = daemon.call("evil__act", &json!({"do": ["say", "mine"]})).unwrap();
+            if answer["error"].is_object() {
+                // Changed, halted meanwhile, or left alone after so many failures: it was not called.
+                let refusals = ["POLICY_DENIED", "UPSTREAM_UNAVAILABLE", "AUTH_REQUIRED"];
+                assert!(refusals.contains(&answer["error"]["data"]["error"].as_str().unwrap()), "{answer}");
+            }
+            answers.push(answer);
+        }
+        answers
+    });
+    drop(operator);
+    for answer in answers.iter().filter(|answer| !answer["error"].is_object()) {
+        assert_eq!(outcome(answer)["seen"], "mine", "{answer}");
+    }
+    daemon.stop();
+    // Whatever ran never listed anything else.
+    assert!(home.events("mcp.ungoverned_surface_detected").is_empty());
+    assert!(home.events("mcp.declaration_mismatch").is_empty());
+    home.verify();
 }

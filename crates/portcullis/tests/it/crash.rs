@@ -95,6 +95,160 @@ fn killed_after_the_result_is_durable_the_log_has_it_and_a_retry_is_a_new_propos
 }
 
 #[test]
+fn killed_at_the_boundary_no_frame_leaves() {
+    // A-12, AUD-80: before the intent is durable the permit is dead, after it nobody knows.
+    for (failpoint, intents) in [("boundary.after_validate", 0), ("boundary.before_transmit", 1)] {
+        let (home, spy) = guarded_spy("");
+        assert!(call_and_die(&home, failpoint).is_none());
+        home.serve().stop();
+        assert_eq!(spy.calls(), 0, "{failpoint}");
+        let intended = permits(&home, "execution.intent");
+        assert_eq!(intended.len(), intents, "{failpoint}");
+        assert_eq!(permits(&home, "execution.indeterminate"), intended, "{failpoint}");
+        assert_eq!(home.json(&["audit", "verify", "--invariants"])["ok"], true, "{failpoint}");
+    }
+}
+
+#[test]
+fn killed_before_a_decision_is_on_record_nobody_decided() {
+    // AUD-22, AUD-80: what is not durable is not visible.
+    let (home, spy) = guarded_spy("");
+    assert!(call_and_die(&home, "approval.before_record").is_none());
+    assert!(home.events("approval.recorded").is_empty());
+    let daemon = home.serve();
+    let granted = home.json(&["approve", "list"]);
+    let states: Vec<&Value> = granted.as_array().unwrap().iter().map(|one| &one["state"]).collect();
+    assert!(states.iter().all(|state| **state != "approved"), "{granted}");
+    // The call that was approved in vain asks again.
+    assert!(approved(&daemon, &home).unwrap()["result"].is_object());
+    daemon.stop();
+    assert_eq!((spy.calls(), home.events("approval.recorded").len()), (1, 1));
+    home.verify();
+}
+
+#[test]
+fn killed_around_a_commit_of_the_store_it_is_behind_and_never_wrong() {
+    // AUD-67, AUD-80: the log is the truth, and what the store lacks is applied at the next start.
+    let registered = |home: &Home| {
+        let listed = home.json(&["mcp", "list"]).as_array().unwrap().len();
+        assert_eq!(listed, home.events("server.registered").len());
+        listed
+    };
+    for failpoint in ["store.before_commit", "store.after_commit"] {
+        let home = Home::new("");
+        let spy = crate::support::Spy::new(&home);
+        let file = home.beside("spy.yaml");
+        std::fs::write(&file, spy.declaration()).unwrap();
+        let mut killed = 0;
+        for hit in 1..20 {
+            let mut add = home.command();
+            add.args(spy.add_args(&file)).env("PORTCULLIS_FAILPOINTS", format!("{failpoint}=abort@{hit}"));
+            killed += usize::from(add.output().unwrap().status.code().is_none());
+            if registered(&home) == 1 {
+                break;
+            }
+        }
+        assert!(killed > 0 && registered(&home) == 1, "{failpoint}: {killed}");
+        home.verify();
+    }
+}
+
+#[test]
+fn without_its_view_or_its_last_step_a_program_is_not_started() {
+    // AUD-80, SBX-40, S-ST-1 (the mounts): the self-test notices, MP-FH-007.
+    for (failpoint, code) in
+        [("sandbox.sabotage_mounts=err(EIO)", "MP-FH-007"), ("sandbox.before_exec=err(EIO)", "MP-FH-001")]
+    {
+        let (home, spy) = guarded_spy("");
+        let before = spy.log_events("start").len();
+        let daemon = home.serve_with(failpoint);
+        let reply = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+        assert_eq!(reply["error"]["data"]["details"]["code"], code, "{failpoint}: {reply}");
+        daemon.stop();
+        assert_eq!((spy.calls(), spy.log_events("start").len()), (0, before), "{failpoint}");
+        assert!(home.events("execution.intent").is_empty());
+        home.verify();
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_or_ahead_is_told_and_no_record_is_older_than_the_one_before() {
+    // A-24, AUD-10, AUD-80
+    let (home, _spy) = guarded_spy("");
+    const HOUR: i64 = 3_600_000;
+    // An hour back from the start, a day ahead, and back again by that day; then an hour back while it runs.
+    let anomalies = |home: &Home| home.events("system.clock_anomaly");
+    home.serve_with(&format!("clock.jump=jump({})", -HOUR)).stop();
+    assert_eq!(anomalies(&home).len(), 1);
+    assert!(anomalies(&home)[0]["data"]["behind_ms"].as_i64().unwrap() > HOUR / 2);
+    home.serve_with(&format!("clock.jump=jump({})", 24 * HOUR)).stop();
+    let ahead = home.log().last().unwrap()["time"].as_str().unwrap().to_owned();
+    home.serve().stop();
+    let told = anomalies(&home);
+    assert!(told.len() >= 2 && told.last().unwrap()["data"]["behind_ms"].as_i64().unwrap() > 23 * HOUR);
+    assert!(home.log().last().unwrap()["time"].as_str().unwrap() >= ahead.as_str());
+    home.verify();
+
+    let (home, _spy) = guarded_spy("");
+    let daemon = home.serve_with(&format!("clock.jump=jump({})@300", -HOUR));
+    eventually("the clock to jump", || {
+        daemon.call("spy__nothing", &json!({})).unwrap();
+        (!anomalies(&home).is_empty()).then_some(())
+    });
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn every_place_of_the_specification_can_fail() {
+    // AUD-80
+    const NAMES: [&str; 23] = [
+        "audit.before_write",
+        "audit.write",
+        "audit.sync",
+        "audit.pack_sync",
+        "audit.after_intent_sync",
+        "audit.before_result",
+        "audit.after_result_sync",
+        "audit.checkpoint_rename",
+        "audit.rotate",
+        "audit.key_rewrite",
+        "store.before_commit",
+        "store.after_commit",
+        "approval.before_record",
+        "declaration.before_accept",
+        "registry.before_commit",
+        "policy.before_activate",
+        "permit.after_issue",
+        "boundary.after_validate",
+        "boundary.before_transmit",
+        "upstream.after_transmit",
+        "sandbox.sabotage_mounts",
+        "sandbox.before_exec",
+        "clock.jump",
+    ];
+    let mut sources = String::new();
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            let name = entry.file_name();
+            if path.is_dir() && name != "tests" && name != "benches" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                sources.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    for name in NAMES {
+        let placed = ["pass", "pass_io", "short_write", "jumped"]
+            .iter()
+            .any(|kind| sources.contains(&format!("failpoint::{kind}(\"{name}\")")));
+        assert!(placed, "{name} is nowhere");
+    }
+}
+
+#[test]
 fn a_killed_gateway_leaves_no_server_process_behind() {
     let (home, spy) = guarded_spy("");
     let mut daemon = home.serve();

@@ -18,7 +18,7 @@ use crate::evil::{Declared, Evil, ask, outcome, secret};
 use crate::support::{Daemon, Home, eventually, program};
 
 /// What must be nowhere.
-const CANARY: &str = "canary-5f1d9c7e/not+to=be.seen";
+pub(crate) const CANARY: &str = "canary-5f1d9c7e/not+to=be.seen";
 
 /// A host that speaks TLS, writes down what it is asked, and says it back.
 struct Host {
@@ -97,8 +97,13 @@ impl Host {
     }
 }
 
-/// A gateway whose evil server may talk to two hosts, and has a placeholder for one.
+/// A gateway whose evil server may talk to two hosts, and has a placeholder for one. One process for both tools: the one without
+/// a credential has the other's placeholder at hand.
 fn scene(host: &Host) -> (Home, Evil) {
+    scene_with(host, "shared")
+}
+
+fn scene_with(host: &Host, model: &str) -> (Home, Evil) {
     let home = Home::new(
         "[sandbox.hosts]\n\"api.example\" = [\"127.0.0.1\"]\n\"other.example\" = [\"127.0.0.1\"]\n[upstream]\nca_file = \"ca.pem\"\n[redaction]\nenabled = false\nwaiver = \"placeholders are looked at\"\n",
     );
@@ -115,7 +120,7 @@ fn scene(host: &Host) -> (Home, Evil) {
         act: "side_effects: [network, secret_access], unbound: true, scopes: [api, other, token], credentials: [issues.read]",
         other: "side_effects: [network], unbound: true, scopes: [api, other], credentials: []",
     };
-    evil.register(&home, &declared, &[]);
+    evil.register(&home, &declared, &["--process-model", model]);
     (home, evil)
 }
 
@@ -205,6 +210,26 @@ fn a_placeholder_without_a_lease_ends_the_process() {
     assert!(denied.iter().any(|event| event["data"]["kind"] == "placeholder_without_permit"), "{denied:?}");
     assert_eq!(home.events("trust.violation").len(), 1, "trust is reset");
     assert!(home.events("credential.leased").is_empty());
+    nowhere(&home);
+}
+
+#[test]
+fn a_placeholder_that_is_used_after_the_call_ends_the_process() {
+    // SBX-53, S-CRD-2, S-NET-5: a lasting process, chosen by the operator, with a thread that goes on.
+    let host = Host::new();
+    let (home, evil) = scene_with(&host, "per_profile");
+    secret(&home, "set github --class issues.read", CANARY);
+    let daemon = home.serve();
+    let request = bearer(&host, "api.example");
+    let later = [&["later", "500"][..], &strs(&request)].concat();
+    assert_eq!(outcome(&ask(&daemon, &home, "evil__act", &later))["worked"], true);
+    eventually("the halt", || (home.json(&["mcp", "list"])[0]["state"] == "halted").then_some(()));
+    eventually("its end", || evil.processes().is_empty().then_some(()));
+    daemon.stop();
+    assert!(host.heard().iter().all(|request| !request.contains(CANARY)), "{:?}", host.heard());
+    let denied = home.events("sandbox.egress_denied");
+    assert!(denied.iter().any(|event| event["data"]["kind"] == "placeholder_without_permit"), "{denied:?}");
+    assert_eq!(home.events("execution.intent")[0]["data"]["process_model"], "per_profile");
     nowhere(&home);
 }
 
@@ -379,7 +404,7 @@ fn credentials_are_listed_and_removed_but_never_shown() {
 }
 
 /// No file of the gateway's has the value in it, sealed evidence opened included.
-fn nowhere(home: &Home) {
+pub(crate) fn nowhere(home: &Home) {
     let needles = ["canary-5f1d9c7e", "canary-rotated"];
     let mut folders = vec![home.path()];
     while let Some(folder) = folders.pop() {
@@ -405,7 +430,7 @@ fn nowhere(home: &Home) {
 }
 
 /// Whether a process has these bytes anywhere in its memory.
-fn memory_has(pid: u32, needle: &[u8]) -> bool {
+pub(crate) fn memory_has(pid: u32, needle: &[u8]) -> bool {
     use std::os::unix::fs::FileExt as _;
     let Ok(memory) = fs::File::open(format!("/proc/{pid}/mem")) else { panic!("its memory cannot be read") };
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();

@@ -216,9 +216,10 @@ fn step_6_an_approval_may_not_be_wider_than_policy_offers() {
 
 #[test]
 fn steps_7_and_8_a_permit_that_expired_before_the_boundary_is_refused() {
-    // GOV-1003 check 2: the permit lives one second, and the gateway stalls for longer after issuing it.
+    // GOV-1003 check 2: the permit lives one second, and the gateway stalls for longer after issuing it. The disk is slow
+    // and the gateway is killed as soon as it has answered: the agent hears of a denial only after it is on record.
     let (home, spy) = guarded_spy("[permits]\nttl = \"1s\"\n");
-    let daemon = home.serve_with("permit.after_issue=sleep(1500)");
+    let daemon = home.serve_with("permit.after_issue=sleep(1500);audit.before_write=sleep(300)");
     let response = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
     let (code, error, details) = error_of(&response);
     assert_eq!((code, error), (-31006, "PERMISSION_DENIED"), "{response}");
@@ -378,7 +379,11 @@ fn what_a_server_claims_about_its_tools_widens_nothing() {
     let spy = Spy::new(&home);
     let harmless = json!({"readOnlyHint": true, "destructiveHint": false, "idempotentHint": true, "openWorldHint": false});
     spy.control(&json!({"annotations": {"write_thing": harmless, "echo": harmless}}));
-    spy.register(&home);
+    // A claim against the declaration is let in by name only (SURF §4).
+    let with = |flags: &[&str]| spy.flagged(&home, &spy.declaration(), flags);
+    let (exit, error) = home.fails_of(&with(&[]));
+    assert!(exit == 7 && error["message"].as_str().unwrap().starts_with("L005 spy__write_thing"), "{error}");
+    home.json_of(&with(&["--waive", "L005"]));
     let shown = home.json(&["mcp", "show", "spy"]);
     let tool = |name: &str| {
         let tools = shown["tools"].as_array().unwrap();
@@ -396,7 +401,15 @@ fn what_a_server_claims_about_its_tools_widens_nothing() {
         let answer = daemon.approved_call(&home, "spy__echo", &json!({"text": text})).unwrap();
         assert!(answer["result"].is_object(), "{answer}");
     }
-    assert_eq!(home.json(&["mcp", "show", "spy"])["tools"], shown["tools"]);
+    // Only its score counts what it did.
+    let declared = |shown: &Value| -> Vec<Value> {
+        let mut tools = shown["tools"].as_array().unwrap().clone();
+        for tool in tools.iter_mut().filter_map(Value::as_object_mut) {
+            tool.retain(|member, _| !matches!(member.as_str(), "score" | "last_event"));
+        }
+        tools
+    };
+    assert_eq!(declared(&home.json(&["mcp", "show", "spy"])), declared(&shown));
     daemon.stop();
     home.verify();
 }

@@ -1,11 +1,12 @@
 //! The MCP edge: two eras, two transports, and requests that are not ours.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{Daemon, guarded_spy, modern_meta};
+use crate::support::{Daemon, Home, eventually, guarded_spy, modern_meta};
 
 fn initialize(daemon: &Daemon, version: &str) -> (Value, String) {
     let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}});
@@ -107,6 +108,42 @@ fn a_modern_client_needs_no_session_and_headers_must_agree_with_the_body() {
     refused(&agreed, &request("tools/list", future), 400, -32022);
     refused(&headers("initialize"), &request("initialize", json!({"_meta": modern_meta()})), 404, -32601);
     refused(&headers("nonsense"), &request("nonsense", json!({"_meta": modern_meta()})), 404, -32601);
+}
+
+/// Opens the stream of an old client; the status, and the connection for as long as it is to last.
+fn open_stream(daemon: &Daemon) -> (u16, TcpStream) {
+    let mut stream = TcpStream::connect(&daemon.address).unwrap();
+    let head = format!("GET /sse HTTP/1.1\r\nHost: {}\r\nAccept: text/event-stream\r\n\r\n", daemon.address);
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+    (line.split(' ').nth(1).unwrap().parse().unwrap(), stream)
+}
+
+#[test]
+fn an_agent_has_as_many_streams_and_as_large_requests_as_its_operator_allows() {
+    // PRO-31
+    let (home, _spy) = guarded_spy("[gateway.http]\nstreams = 2\nbody_bytes = 65536\n");
+    let daemon = home.serve();
+    let first = open_stream(&daemon);
+    let second = open_stream(&daemon);
+    assert_eq!((first.0, second.0), (200, 200));
+    assert_eq!(open_stream(&daemon).0, 429);
+    // A call is answered all the same, as one document.
+    daemon.list_tools();
+    drop(first);
+    eventually("the place to be free again", || (open_stream(&daemon).0 == 200).then_some(()));
+    let long = json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "x".repeat(70_000)}});
+    let headers = [("Content-Type", "application/json")];
+    assert_eq!(daemon.http("POST", "/mcp", &headers, &long.to_string()).unwrap().status, 413);
+    drop(daemon);
+    for (key, value) in
+        [("streams", "0"), ("body_bytes", "1"), ("header_bytes", "1"), ("read_timeout", "\"1h\"")]
+    {
+        let home = Home::new(&format!("[gateway.http]\n{key} = {value}\n"));
+        let (exit, error) = home.fails(&["serve", "--listen", "127.0.0.1:0"]);
+        assert_eq!((exit, &error["field"]), (7, &json!(format!("gateway.http.{key}"))), "{error}");
+    }
 }
 
 #[test]

@@ -214,3 +214,35 @@ fn a_program_file_that_changes_while_it_runs_ends_the_server() {
     let told = home.events("mcp.scope_violation");
     assert!(told[0]["data"]["reason"].as_str().unwrap().starts_with("artifact"), "{told:?}");
 }
+
+#[test]
+fn a_server_that_asks_for_what_is_not_there_is_noticed_where_that_is_wanted() {
+    // SBX-62
+    for (detect, noticed) in [("standard", false), ("full", true)] {
+        let home = Home::new(&format!("[sandbox]\ndetect = \"{detect}\"\n"));
+        let evil = Evil::new(&home);
+        evil.register(&home, &Declared { scopes: "", act: NOTHING, other: NOTHING }, &[]);
+        let daemon = home.serve();
+        // What is its own, and what everybody looks at, is no news.
+        for act in [
+            &["write", "/tmp/x"][..],
+            &["read", "/etc/passwd"],
+            &["read", "/proc/self/status"],
+            &["descriptors"],
+        ] {
+            assert_eq!(outcome(&ask(&daemon, &home, "evil__act", act))["worked"], true, "{detect}: {act:?}");
+        }
+        let answer = ask(&daemon, &home, "evil__act", &["read", "/home/somebody/.aws/credentials"]);
+        daemon.stop();
+        if noticed {
+            assert_eq!(answer["error"]["data"]["details"]["code"], "MP-FH-008", "{answer}");
+            assert_eq!(home.events("execution.withheld")[0]["data"]["kind"], "file");
+            let told = home.events("mcp.scope_violation");
+            assert!(told[0]["data"]["reason"].as_str().unwrap().contains("/home/somebody/.aws"), "{told:?}");
+        } else {
+            assert_eq!(outcome(&answer)["worked"], false, "{answer}");
+            assert!(home.events("mcp.scope_violation").is_empty());
+        }
+        home.verify();
+    }
+}

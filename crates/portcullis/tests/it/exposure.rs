@@ -179,7 +179,7 @@ fn failures_of_meta_tools_are_results_that_say_what_to_do() {
 
 #[test]
 fn a_dry_run_checks_and_calls_nothing() {
-    // CTX-73
+    // CTX-73, T-CTX-18
     let (home, spy) = guarded_spy("[approvals]\nwait = \"300ms\"\n");
     let daemon = home.serve();
     let id = find(&daemon, "echo");

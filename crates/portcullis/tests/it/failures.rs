@@ -50,7 +50,7 @@ impl Comes {
 }
 
 /// The log keeps every invariant, by our own reader and by one that shares no code with it.
-fn is_sound(home: &Home) {
+pub(crate) fn is_sound(home: &Home) {
     let report = home.json(&["audit", "verify", "--invariants"]);
     assert_eq!(report["ok"], true, "{report}");
     let output = Command::new(program("auditck")).arg(home.path().join("audit")).output().unwrap();
@@ -153,6 +153,40 @@ fn mp_fh_006_a_permit_that_is_no_longer_good_sends_nothing() {
     Comes { code: "MP-FH-006", number: -31006, event, violations: 0, state: "active", sent: 0 }
         .to(&home, &spy, daemon, &response);
     assert!(home.events("execution.intent").is_empty());
+    let expired = home.events("permit.expired");
+    assert_eq!(expired.len(), 1, "GOV-1004");
+    assert_eq!(expired[0]["data"]["permit_id"], home.events("permit.issued")[0]["data"]["permit_id"]);
+}
+
+#[test]
+fn mp_fh_004_a_late_answer_is_on_record_with_its_call_and_the_process_is_ended() {
+    // T-FH-004, MP-FH-004
+    let home = Home::new(OPEN);
+    let spy = Spy::new(&home);
+    let short =
+        spy.declaration().replacen("    idempotency:", "    limits: { timeout: 300ms }\n    idempotency:", 1);
+    spy.register_as(&home, &short);
+    let daemon = home.serve();
+    grant(&home, &daemon, "spy__echo", &json!({"text": "x"}));
+    spy.control(&json!({"late_ms": 1_200}));
+    let response = daemon.call("spy__echo", &json!({"text": "x"})).unwrap();
+    assert_eq!(response["error"]["data"]["details"]["code"], "MP-FH-004", "{response}");
+    let process = spy.processes();
+    assert_eq!(process.len(), 1, "it is heard for a moment longer");
+    let late = eventually("the late answer", || home.events("execution.late_result").pop());
+    let intent = home.events("execution.intent").pop().unwrap();
+    assert_eq!(late["data"]["permit_id"], intent["data"]["permit_id"], "{late}");
+    assert_eq!((&late["proposal"], &late["tool_id"]), (&intent["proposal"], &intent["tool_id"]));
+    assert_eq!(late["data"]["response_sha256"].as_str().map(str::len), Some(64));
+    eventually("the end of the process", || (!spy.processes().contains(&process[0])).then_some(()));
+    // The next call has a process of its own.
+    spy.control(&json!({}));
+    grant(&home, &daemon, "spy__echo", &json!({"text": "x"}));
+    let again = daemon.call("spy__echo", &json!({"text": "x"})).unwrap();
+    assert_eq!(again["result"]["structuredContent"]["text"], "x", "{again}");
+    daemon.stop();
+    assert_eq!(home.json(&["mcp", "show", "spy"])["state"], "active");
+    home.verify();
 }
 
 #[test]

@@ -88,6 +88,60 @@ fn a_live_document_of_the_server_decides_before_anything_is_sent() {
 }
 
 #[test]
+fn a_resource_decides_and_so_does_what_was_accepted() {
+    // SURF-90
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    spy.register(&home);
+    let by_resource = GATE
+        .replace(r#"{ kind = "tool", tool = "env" }"#, r#"{ kind = "resource", uri = "spy://item/{text}" }"#);
+    let configure = |gate: &str| {
+        let config = format!("[policy]\npreset = \"observe\"\n{gate}");
+        std::fs::write(home.path().join("portcullis.toml"), config).unwrap();
+        assert_eq!(home.json(&["gate", "test"])[0]["complete"], true);
+    };
+    configure(&by_resource);
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let offer = |caps: Value| {
+        let document = json!({"streams": [{"name": "s", "caps": caps}]}).to_string();
+        spy.control(&json!({"texts": {"spy://item/s": document}}));
+    };
+    let echo = || agent.call("spy__echo", json!({"text": "s"}));
+    // What was granted for the source counts; for a gate nobody is asked.
+    agent.result("resources/read", json!({"uri": "portcullis://spy/spy%3A%2F%2Fitem%2Fs"}));
+    offer(json!([]));
+    let no = refused(&echo());
+    assert_eq!(no["details"]["code"], "invalid_text", "{no}");
+    assert_eq!(spy.frames("resources/read").len(), 2);
+    assert_eq!(spy.calls(), 0);
+    offer(json!(["x"]));
+    assert_eq!(echo()["result"]["structuredContent"]["text"], "s");
+    // The read is a call of its own, below the one it decides about.
+    let reads = home.events("execution.intent");
+    assert!(reads.iter().any(|event| event.to_string().contains("spy/resource:item")), "{reads:?}");
+    drop(operator);
+    daemon.stop();
+    // The accepted definition is a document too, and nobody is asked for it.
+    let by_definition = GATE
+        .replace(r#"{ kind = "tool", tool = "env" }"#, r#"{ kind = "catalog" }"#)
+        .replace(r#"rows = ["/streams/*"]"#, r#"rows = ["", "/streams/*"]"#);
+    configure(&by_definition);
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    let agent = Agent::open(&daemon, "2025-11-25");
+    let before = spy.frames("resources/read").len() + spy.calls();
+    let no = refused(&agent.call("spy__echo", json!({"text": "echo"})));
+    assert_eq!(no["details"]["verdict"], "deny", "{no}");
+    assert_eq!(spy.frames("resources/read").len() + spy.calls(), before);
+    assert_eq!(agent.call("spy__echo", json!({"text": "s"}))["result"]["structuredContent"]["text"], "s");
+    drop(operator);
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
 fn a_source_that_needs_an_approval_is_not_asked_and_a_gate_that_never_decides_is_told_of() {
     // SURF-90, SURF-95, T-SURF-28, T-SURF-30
     let home = Home::new("");

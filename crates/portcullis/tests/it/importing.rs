@@ -286,3 +286,85 @@ fn from_a_client_s_file_with_three_servers_to_a_governed_call_in_two_commands() 
     assert_eq!(home.events("execution.result").len(), 1);
     home.verify();
 }
+
+#[test]
+fn files_of_five_clients_are_read_as_their_owners_wrote_them() {
+    // GOV-1401, T-IMP-1: in the shape each client documents, comments and all
+    let home = Home::new("");
+    let spy = Spy::new(&home);
+    let (program, words) = (spy.executable.display().to_string(), words(&spy));
+    let args = json!(words).to_string();
+    let claude_desktop = format!(
+        r#"{{
+  "globalShortcut": "Ctrl+Space",
+  "mcpServers": {{
+    "desktop-spy": {{ "command": "{program}", "args": {args} }},
+    "filesystem": {{ "command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/ann"] }},
+    "odd": {{ "disabled": true }}
+  }}
+}}"#
+    );
+    let claude_code = format!(
+        r#"{{
+  "mcpServers": {{
+    "code-spy": {{ "type": "stdio", "command": "{program}", "args": {args}, "env": {{}} }},
+    "fetched": {{ "type": "stdio", "command": "uvx", "args": ["mcp-server-git"] }},
+    "odd": {{ "type": "stdio" }}
+  }}
+}}"#
+    );
+    let cursor = format!(
+        r#"{{
+  "mcpServers": {{
+    "cursor-spy": {{ "command": "{program}", "args": {args} }},
+    "fetched": {{ "command": "bunx", "args": ["some-server"] }},
+    "odd": {{ "command": "a", "url": "https://b.example" }}
+  }}
+}}"#
+    );
+    let vscode = format!(
+        r#"{{
+  // What is asked for when a server starts.
+  "inputs": [ {{ "type": "promptString", "id": "key", "description": "A key", "password": true }}, ],
+  "servers": {{
+    /* the one that is ours */
+    "vscode-spy": {{ "type": "stdio", "command": "{program}", "args": {args} }},
+    "fetched": {{ "command": "npx", "args": ["-y", "some-server"] }}, // not pinned
+    "odd": {{ "command": "a", "args": [1] }},
+  }},
+}}"#
+    );
+    let codex = format!(
+        "# the model\nmodel = \"o\"\n\n[mcp_servers.codex-spy]\ncommand = \"{program}\"\nargs = {args}\n\n\
+         [mcp_servers.fetched]\ncommand = \"npx\"\nargs = [\"-y\", \"some-server\"]\n\n[mcp_servers.odd]\nenabled = false\n"
+    );
+    let files = [
+        ("claude_desktop_config.json", "desktop-spy", claude_desktop),
+        (".mcp.json", "code-spy", claude_code),
+        ("mcp.json", "cursor-spy", cursor),
+        ("vscode.json", "vscode-spy", vscode),
+        ("config.toml", "codex-spy", codex),
+    ];
+    for (file, name, text) in files {
+        let file = home.beside(file);
+        fs::write(&file, text).unwrap();
+        let report = home.json(&["import", file.to_str().unwrap(), "--accept"]);
+        let rows = report.as_array().unwrap();
+        assert_eq!(rows.len(), 3, "{name}: {report}");
+        let of = |wanted: &str| rows.iter().find(|row| row["name"] == wanted).cloned().unwrap_or_default();
+        assert_eq!(of(name)["status"], "registered", "{name}: {report}");
+        let odd = of("odd");
+        assert_eq!(odd["status"], "skipped", "{name}: {report}");
+        assert!(!odd["reason"].as_str().unwrap().is_empty(), "{name}: {report}");
+        let fetched = rows.iter().find(|row| row["reason"].as_str().unwrap().contains("--vendor"));
+        assert!(fetched.is_some(), "{name}: {report}");
+    }
+    assert_eq!(home.json(&["mcp", "list"]).as_array().unwrap().len(), 5);
+    // What is no JSON at all is said with its place, and nothing of it is taken.
+    let broken = home.beside("broken.json");
+    fs::write(&broken, "// fine\n{\"mcpServers\": {\"x\": }}").unwrap();
+    let (exit, error) = home.fails(&["import", broken.to_str().unwrap(), "--accept"]);
+    assert_eq!(exit, 7);
+    assert!(error["message"].as_str().unwrap().contains("line 2"), "{error}");
+    home.verify();
+}

@@ -187,6 +187,24 @@ fn each_seeded_violation_is_found_by_both_readers_and_an_honest_log_by_none() {
             "INV-MP-006",
             data(E::DeclarationAccepted, "tools", json!({"read": {"side_effects": ["read"], "scopes": []}})),
         ),
+        (
+            "another profile than accepted",
+            "INV-MP-006",
+            data(
+                E::DeclarationAccepted,
+                "tools",
+                json!({"read": {"side_effects": ["read"], "scopes": ["ws"], "profile_sha256": DIGEST}}),
+            ),
+        ),
+        (
+            "not among what was accepted",
+            "INV-MP-006",
+            Box::new(move |lines| {
+                let at = at(lines, E::DeclarationAccepted);
+                let others = json!({"write": {"side_effects": ["read"], "scopes": ["ws"]}});
+                (lines[at].data["tools"], lines[at].data["items"]) = (others, json!(1));
+            }),
+        ),
         ("no halt", "INV-MP-006", inserted_before_intent(E::McpScopeViolation, json!({"server": "fs"}))),
         ("no intent", "AUD-A", removed(E::ExecutionIntent)),
         ("two results", "AUD-A", doubled(E::ExecutionResult)),

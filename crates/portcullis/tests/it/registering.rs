@@ -90,25 +90,25 @@ fn state(home: &Home, command: &str) -> Value {
 
 #[test]
 fn an_update_that_is_killed_at_any_point_was_made_or_not() {
-    // T-REG-4
+    // T-REG-4, AUD-22
     is_never_half("update", &["declaration.before_accept", "registry.before_commit"]);
 }
 
 #[test]
 fn an_acceptance_that_is_killed_at_any_point_was_made_or_not() {
-    // T-REG-4
+    // T-REG-4, AUD-22
     is_never_half("accept", &["declaration.before_accept", "registry.before_commit"]);
 }
 
 #[test]
 fn a_policy_whose_application_is_killed_at_any_point_is_in_force_or_not() {
-    // T-REG-4
+    // T-REG-4, AUD-22
     is_never_half("apply", &["policy.before_activate"]);
 }
 
 #[test]
 fn a_removal_that_is_killed_at_any_point_was_made_or_not() {
-    // T-REG-4
+    // T-REG-4, AUD-22
     is_never_half("remove", &[]);
 }
 

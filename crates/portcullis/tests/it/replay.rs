@@ -9,7 +9,7 @@ use crate::support::{Daemon, Home, Spy, guarded_spy};
 const OBSERVE: &str = "[policy]\npreset = \"observe\"\n";
 
 /// A result without the mark of the call it came from.
-fn unmarked(reply: &Value) -> Value {
+pub(crate) fn unmarked(reply: &Value) -> Value {
     let mut result = reply["result"].clone();
     if let Some(meta) = result["_meta"].as_object_mut() {
         meta.remove("io.portcullis/call");
@@ -220,4 +220,55 @@ fn what_was_taken_out_of_a_result_is_taken_out_of_its_replay_again() {
     assert_eq!(unmarked(&replayed), unmarked(&recorded));
     daemon.stop();
     assert_eq!(home.events("execution.sanitised").len(), 2, "once live, once replayed");
+}
+
+#[test]
+fn a_reader_is_called_again_while_replaying_and_the_difference_is_told() {
+    // AUD-70
+    let home = Home::new(OBSERVE);
+    let spy = Spy::new(&home);
+    let again = spy.declaration().replacen("    idempotency:", "    replay: reexecute\n    idempotency:", 1);
+    spy.register_as(&home, &again);
+    let daemon = home.serve();
+    approve_for_good(&home, &daemon, "spy__echo", &json!({"text": "x"}));
+    call(&daemon, "spy__echo", &json!({"text": "y"}));
+    daemon.stop();
+    let cassette = cassette(&home);
+    let daemon = home.serve_as("", &["--replay", &cassette]);
+    let same = daemon.approved_call(&home, "spy__echo", &json!({"text": "x"})).unwrap();
+    let mark = |reply: &Value| reply["result"]["_meta"]["io.portcullis/call"].clone();
+    assert_eq!(mark(&same)["reexecuted"], json!({"differs": false}), "{same}");
+    assert!(mark(&same).get("replayed").is_none(), "it was called");
+    let other =
+        json!({"content": [{"type": "text", "text": "other"}], "structuredContent": {"text": "other"}});
+    spy.answers(&json!({"echo": other}));
+    let differs = daemon.approved_call(&home, "spy__echo", &json!({"text": "y"})).unwrap();
+    assert_eq!(differs["result"]["structuredContent"]["text"], "other", "the new answer is given: {differs}");
+    assert_eq!(mark(&differs)["reexecuted"], json!({"differs": true}));
+    // What was not recorded is called all the same, and compared with nothing.
+    let new = daemon.approved_call(&home, "spy__echo", &json!({"text": "z"})).unwrap();
+    assert!(mark(&new).get("reexecuted").is_none(), "{new}");
+    daemon.stop();
+    assert_eq!(spy.calls(), 5, "each had its call");
+    let hits: Vec<Value> = home.events("replay.hit").iter().map(|hit| hit["data"]["same"].clone()).collect();
+    assert_eq!(hits, [json!(true), json!(false)]);
+    home.verify();
+}
+
+#[test]
+fn a_tool_that_does_more_than_read_may_not_be_declared_to_be_called_again() {
+    // AUD-70
+    let home = Home::new(OBSERVE);
+    let spy = Spy::new(&home);
+    let text = spy.declaration();
+    let at = text.find("name: write_thing").unwrap();
+    let (before, after) = text.split_at(at);
+    let after = after.replacen("    idempotency:", "    replay: reexecute\n    idempotency:", 1);
+    let file = home.beside("spy.yaml");
+    fs::write(&file, format!("{before}{after}")).unwrap();
+    let args = spy.add_args(&file);
+    let (exit, error) = home.fails(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    assert_eq!(exit, 7, "{error}");
+    assert!(error["message"].as_str().unwrap().contains("reexecute"), "{error}");
+    assert!(home.json(&["mcp", "list"]).as_array().unwrap().is_empty());
 }

@@ -37,7 +37,12 @@ fn state_that_is_lost_or_behind_is_rebuilt_from_the_log() {
     daemon.stop();
     let state = |home: &Home| -> Vec<Value> {
         let show = home.json(&["mcp", "show", "spy"]);
-        vec![home.json(&["mcp", "list"]), show, home.json(&["approve", "list"])]
+        vec![
+            home.json(&["mcp", "list"]),
+            show,
+            home.json(&["approve", "list"]),
+            home.json(&["trust", "list"]),
+        ]
     };
     let before = state(&home);
     for name in fs::read_dir(home.path().join("state")).unwrap().flatten() {

@@ -1,8 +1,8 @@
 //! a gateway that is killed again and again under load, at no chosen moment.
 
 use std::collections::HashSet;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -21,17 +21,17 @@ fn budget() -> Duration {
 fn killed_at_random_under_load_it_never_sends_twice_and_never_releases_what_it_did_not_record() {
     //
     let (home, spy) = guarded_spy("[policy]\npreset = \"observe\"\n[approvals]\nwait = \"20s\"\n");
-    let arguments = json!({"text": "soak"});
     let daemon = home.serve();
     std::thread::scope(|scope| {
-        let first = scope.spawn(|| daemon.call("spy__echo", &arguments));
+        let first = scope.spawn(|| daemon.call("spy__echo", &json!({"text": "the first"})));
         home.grant_next("until-version-change");
         first.join().unwrap().unwrap();
     });
     daemon.stop();
 
-    // What clients were given: the record each result says it stands on.
-    let released: Arc<Mutex<Vec<String>>> = Arc::default();
+    // What clients were given: the record each result says it stands on, and what they had asked for. No two calls ask for
+    // the same, so that a frame that left twice could not pass for two calls.
+    let released: Mutex<Vec<(String, String)>> = Mutex::default();
     let refused: Mutex<Value> = Mutex::default();
     let started = Instant::now();
     let mut kills = 0u64;
@@ -39,13 +39,21 @@ fn killed_at_random_under_load_it_never_sends_twice_and_never_releases_what_it_d
         let mut daemon = home.serve();
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for _ in 0..CLIENTS {
-                scope.spawn(|| {
-                    while !stop.load(Ordering::Relaxed) {
-                        let Some(reply) = call(&daemon.address, &arguments) else { return };
+            let (released, refused, daemon, stop) = (&released, &refused, &daemon, &stop);
+            for client in 0..CLIENTS {
+                scope.spawn(move || {
+                    for n in 0.. {
+                        if stop.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let text = format!("round {kills}, client {client}, call {n}");
+                        let Some(reply) = call(&daemon.address, &text) else { return };
                         let mark = &reply["result"]["_meta"]["io.portcullis/call"];
                         match mark["event"].as_str() {
-                            Some(event) => released.lock().unwrap().push(event.to_owned()),
+                            Some(event) => {
+                                assert_eq!(reply["result"]["structuredContent"]["text"], text, "{reply}");
+                                released.lock().unwrap().push((event.to_owned(), text));
+                            }
                             None => *refused.lock().unwrap() = reply,
                         }
                     }
@@ -87,15 +95,23 @@ fn killed_at_random_under_load_it_never_sends_twice_and_never_releases_what_it_d
     let log = home.log();
     let of = |name: &str| -> Vec<&Value> { log.iter().filter(|record| record["event"] == name).collect() };
     let (intents, results) = (of("execution.intent"), of("execution.result"));
-    assert!(spy.calls() <= intents.len(), "{} frames for {} intents", spy.calls(), intents.len());
+    let frames = spy.frames("tools/call");
+    assert!(frames.len() <= intents.len(), "{} frames for {} intents", frames.len(), intents.len());
+    let mut sent: HashSet<String> = HashSet::new();
+    for frame in &frames {
+        let frame: Value = serde_json::from_str(frame).unwrap();
+        let text = frame["params"]["arguments"]["text"].as_str().unwrap().to_owned();
+        assert!(sent.insert(text), "sent twice: {frame}");
+    }
     let recorded: HashSet<String> = (results.iter())
         .map(|record| format!("{}/{}", record["log"].as_str().unwrap(), record["seq"]))
         .collect();
     let released = released.lock().unwrap();
-    for event in released.iter() {
+    for (event, text) in released.iter() {
         assert!(recorded.contains(event), "{event} was released and is not in the log");
+        assert!(sent.contains(text), "{text}: answered and never asked");
     }
-    let distinct: HashSet<&String> = released.iter().collect();
+    let distinct: HashSet<&String> = released.iter().map(|(event, _)| event).collect();
     assert_eq!(distinct.len(), released.len(), "one result was released twice");
     assert!(
         kills >= 3 && !released.is_empty(),
@@ -106,11 +122,11 @@ fn killed_at_random_under_load_it_never_sends_twice_and_never_releases_what_it_d
 }
 
 /// One call; `None` when the gateway is gone.
-fn call(address: &str, arguments: &Value) -> Option<Value> {
+fn call(address: &str, text: &str) -> Option<Value> {
     use std::io::{Read as _, Write as _};
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "tools/call",
-        "params": {"name": "spy__echo", "arguments": arguments, "_meta": crate::support::modern_meta()},
+        "params": {"name": "spy__echo", "arguments": {"text": text}, "_meta": crate::support::modern_meta()},
     })
     .to_string();
     let mut stream = std::net::TcpStream::connect(address).ok()?;

@@ -56,16 +56,17 @@ fn change(spy: &Spy, count: u32) {
     spy.control(&json!({"updated": updated}));
 }
 
-/// How the server was asked to say when its readme changes.
+/// What a modern server was asked to say when its readme changes; it is also asked to say when its lists change.
+fn listens(spy: &Spy) -> Vec<Value> {
+    let frames = spy.frames("subscriptions/listen");
+    let of_the_readme = |frame: &&String| frame.contains("\"resourceSubscriptions\":[\"spy://readme\"]");
+    frames.iter().filter(of_the_readme).map(|frame| serde_json::from_str(frame).unwrap()).collect()
+}
+
+/// How often the server was asked to say when its readme changes.
 fn asked(spy: &Spy, revision: &str) -> usize {
     match revision {
-        "2026-07-28" => {
-            let frames = spy.frames("subscriptions/listen");
-            frames
-                .iter()
-                .filter(|frame| frame.contains("\"resourceSubscriptions\":[\"spy://readme\"]"))
-                .count()
-        }
+        "2026-07-28" => listens(spy).len(),
         _ => spy.frames("resources/subscribe").len(),
     }
 }
@@ -74,8 +75,9 @@ fn asked(spy: &Spy, revision: &str) -> usize {
 fn given_up(spy: &Spy, revision: &str) -> usize {
     match revision {
         "2026-07-28" => {
-            let cancelled = spy.log_events("cancelled");
-            cancelled.iter().filter(|event| event["method"] == "subscriptions/listen").count()
+            let ended = spy.log_events("cancelled");
+            let is_over = |listen: &&Value| ended.iter().any(|event| event["request"] == listen["id"]);
+            listens(spy).iter().filter(is_over).count()
         }
         _ => spy.frames("resources/unsubscribe").len(),
     }
@@ -209,4 +211,31 @@ fn who_may_not_read_a_resource_may_not_follow_it() {
     assert_eq!(read["contents"][0]["text"], "Read me.", "{read}");
     let again = agent.ask("resources/read", json!({"uri": readme()}));
     assert_eq!(again["error"]["data"]["error"], "AUTH_REQUIRED", "{again}");
+}
+
+#[test]
+fn an_update_passes_from_a_server_behind_a_url() {
+    // PRO §3, PRO-37: a legacy server says it on a stream of its own, a modern one on that of the subscription
+    for server in ERAS {
+        let home = open_home();
+        let spy = Spy::speaking(&home, "spy", server);
+        let _process = spy.behind_a_url(&home, |declaration| {
+            let plain = "mime_types: [text/plain],";
+            declaration.replacen(plain, &format!("{plain} subscribe: true,"), 1)
+        });
+        let daemon = home.serve();
+        let _operator = Operator::on_duty(&home);
+        let agents = ERAS.map(|client| Agent::open(&daemon, client));
+        let mut streams = [following(&agents[0], 91), following(&agents[1], 92)];
+        assert_eq!(asked(&spy, server), 1, "one subscription at the server for both");
+        change(&spy, 1);
+        for (stream, (agent, id)) in streams.iter_mut().zip([(&agents[0], 91), (&agents[1], 92)]) {
+            assert_update(&stream.next().unwrap(), agent, id);
+        }
+        drop(streams);
+        agents[0].result("resources/unsubscribe", json!({"uri": readme()}));
+        eventually("the end of the server's subscription", || (given_up(&spy, server) == 1).then_some(()));
+        daemon.stop();
+        home.verify();
+    }
 }

@@ -30,6 +30,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
     path
 }
 
+/// In the environment of every gateway that is started here; nothing may ever repeat it.
+pub(crate) const ENVIRONMENT_CANARY: &str = "heron-71c9-standing-e4b0-environment";
+
 /// Waits until `probe` finds something.
 pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -45,14 +48,49 @@ pub(crate) fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) ->
 /// A home folder. Under the target folder, because what Portcullis runs may lie in no world-writable place.
 pub(crate) struct Home {
     dir: TempDir,
+    /// What is run: the gateway, perhaps as somebody else.
+    runs: Vec<String>,
 }
+
+/// Somebody who is nobody.
+pub(crate) const NOBODY: u32 = 65534;
 
 impl Home {
     pub(crate) fn new(config: &str) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         fs::create_dir(dir.path().join("home")).unwrap();
         fs::write(dir.path().join("home/portcullis.toml"), config).unwrap();
-        Self { dir }
+        Self { dir, runs: vec![env!("CARGO_BIN_EXE_portcullis").to_owned()] }
+    }
+
+    /// The home of a gateway that runs without any rights; none where the tests may not become somebody else. Outside the
+    /// target folder, which that somebody may not be able to reach.
+    pub(crate) fn of_nobody(config: &str) -> Option<Self> {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        if !status.lines().any(|line| line == "Uid:\t0\t0\t0\t0") {
+            return None;
+        }
+        let dir = tempfile::Builder::new().prefix("portcullis-test-").tempdir_in("/var/lib").unwrap();
+        let copy = dir.path().join("portcullis");
+        fs::copy(env!("CARGO_BIN_EXE_portcullis"), &copy).unwrap();
+        let words = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--"];
+        let mut runs: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        runs.push(copy.display().to_string());
+        let home = Self { dir, runs };
+        fs::create_dir(home.path()).unwrap();
+        fs::write(home.path().join("portcullis.toml"), config).unwrap();
+        for path in [home.dir.path().to_owned(), home.path(), home.path().join("portcullis.toml")] {
+            home.give(&path);
+        }
+        fs::set_permissions(home.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        Some(home)
+    }
+
+    /// Makes whoever runs the gateway the owner of a file.
+    pub(crate) fn give(&self, path: &Path) {
+        if self.runs.len() > 1 {
+            std::os::unix::fs::chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -65,8 +103,18 @@ impl Home {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-        command.arg("--home").arg(self.path()).env_remove("PORTCULLIS_FAILPOINTS").stdin(Stdio::null());
+        let mut command = Command::new(&self.runs[0]);
+        command
+            .args(&self.runs[1..])
+            .arg("--home")
+            .arg(self.path())
+            .env_remove("PORTCULLIS_FAILPOINTS")
+            .stdin(Stdio::null());
+        // Whose configurations are found, where a test has made a user of its own.
+        let user = self.beside("user");
+        if user.is_dir() {
+            command.env("HOME", user);
+        }
         command
     }
 
@@ -89,6 +137,16 @@ impl Home {
         (output.status.code().unwrap(), error["error"].clone())
     }
 
+    /// [`Self::json`] of arguments that somebody put together.
+    pub(crate) fn json_of(&self, args: &[String]) -> Value {
+        self.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// [`Self::fails`], likewise.
+    pub(crate) fn fails_of(&self, args: &[String]) -> (i32, Value) {
+        self.fails(&args.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     pub(crate) fn serve(&self) -> Daemon {
         self.serve_with("")
     }
@@ -100,6 +158,15 @@ impl Home {
 
     /// Starts the gateway with further arguments.
     pub(crate) fn serve_as(&self, failpoints: &str, args: &[&str]) -> Daemon {
+        self.started(failpoints, args, None)
+    }
+
+    /// Starts the gateway and has it say everything of this kind; somebody must listen to it.
+    pub(crate) fn serve_saying(&self, filter: &str) -> Daemon {
+        self.started("", &[], Some(filter))
+    }
+
+    fn started(&self, failpoints: &str, args: &[&str], said: Option<&str>) -> Daemon {
         let ready = self.beside("ready.json");
         let _ = fs::remove_file(&ready);
         let mut command = self.command();
@@ -109,6 +176,10 @@ impl Home {
         }
         if !failpoints.is_empty() {
             command.env("PORTCULLIS_FAILPOINTS", failpoints);
+        }
+        command.env("UNRELATED_TOKEN", ENVIRONMENT_CANARY);
+        if let Some(filter) = said {
+            command.env("RUST_LOG", filter);
         }
         let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut daemon = Daemon { child, address: String::new(), console: String::new() };
@@ -150,6 +221,11 @@ impl Home {
     pub(crate) fn verify(&self) {
         let report = self.json(&["audit", "verify"]);
         assert_eq!(report["ok"], true, "{report}");
+        // AUD-13: a name and what its data has belong together.
+        for record in self.log() {
+            let name: portcullis_audit::EventName = record["event"].as_str().unwrap().parse().unwrap();
+            assert_eq!(name.lacking(&record["data"]), None, "{record}");
+        }
     }
 }
 
@@ -169,6 +245,16 @@ impl Daemon {
             let _ = stderr.read_to_string(&mut text);
         }
         text
+    }
+
+    /// Reads what it says as it comes, so that it never waits for somebody to listen: all of it, once it ended.
+    pub(crate) fn listened_to(&mut self) -> std::thread::JoinHandle<String> {
+        let mut stderr = self.child.stderr.take().unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stderr.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        })
     }
 
     /// SIGTERM, and a clean end.
@@ -389,6 +475,9 @@ impl Spy {
             "local".into(),
             "--capability-declaration".into(),
             text(file),
+            // It writes everything down in one folder, whichever tool is called.
+            "--process-model".into(),
+            "shared".into(),
             "--".into(),
         ]);
         args.extend([
@@ -410,12 +499,17 @@ impl Spy {
 
     /// Registers it where trust can be earned up to a tier.
     pub(crate) fn register_on_tier(&self, home: &Home, tier: &str) -> Value {
+        home.json_of(&self.flagged(home, &self.declaration(), &["--trust-tier", tier]))
+    }
+
+    /// What registers it with another declaration and more flags.
+    pub(crate) fn flagged(&self, home: &Home, declaration: &str, flags: &[&str]) -> Vec<String> {
         let file = home.beside(&format!("{}.yaml", self.name));
-        fs::write(&file, self.declaration()).unwrap();
+        fs::write(&file, declaration).unwrap();
         let mut args = self.add_args(&file);
         let at = args.iter().position(|arg| arg == "--").unwrap();
-        args.splice(at..at, ["--trust-tier".into(), tier.into()]);
-        home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        args.splice(at..at, flags.iter().map(|flag| (*flag).to_owned()));
+        args
     }
 
     /// Registers it with more in its declaration.
@@ -425,10 +519,42 @@ impl Spy {
 
     /// Registers it with another declaration.
     pub(crate) fn register_as(&self, home: &Home, declaration: &str) -> Value {
+        home.json_of(&self.flagged(home, declaration, &[]))
+    }
+
+    /// Starts it as a server of its own and registers its URL; it ends with what is given back.
+    pub(crate) fn behind_a_url(&self, home: &Home, change: impl FnOnce(String) -> String) -> Served {
+        let mut command = Command::new(&self.executable);
+        command.arg("--log").arg(&self.log).arg("--control").arg(&self.control);
+        command.args(["--http", "0", "--end-with-stdin"]);
+        if let Some(revision) = &self.revision {
+            command.args(["--revision", revision]);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let url = line
+            .split_whitespace()
+            .find(|word| word.starts_with("http://"))
+            .unwrap_or_else(|| panic!("{line:?}"));
+        // What it may touch is not ours to say: nothing confines it.
+        let declaration = change(self.declaration());
         let file = home.beside(&format!("{}.yaml", self.name));
         fs::write(&file, declaration).unwrap();
-        let args = self.add_args(&file);
-        home.json(&args.iter().map(String::as_str).collect::<Vec<_>>())
+        let fixed =
+            ["mcp", "add", &self.name, "--transport", "http", "--url", url, "--server-version", "1.0.0"];
+        let more = [
+            "--justification",
+            "to be watched",
+            "--deployment-mode",
+            "local",
+            "--waive-isolation",
+            "a test",
+            "--yes",
+        ];
+        let declared = ["--capability-declaration", file.to_str().unwrap()];
+        home.json(&[&fixed[..], &more[..], &declared[..]].concat());
+        Served(child)
     }
 
     /// Tells the spy to misbehave.
@@ -513,6 +639,16 @@ impl Spy {
             }
         }
         found
+    }
+}
+
+/// A spy that runs by itself; killed when dropped.
+pub(crate) struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

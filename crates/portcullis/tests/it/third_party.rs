@@ -1,4 +1,5 @@
-//! Servers and clients that are not ours: the reference servers from npm, the official Python and TypeScript SDKs.
+//! Servers and clients that are not ours: the reference servers from npm, the official Python and TypeScript SDKs, and
+//! the Inspector.
 //!
 //! `cargo xtask test` installs them and says where; without it these tests fail and say so.
 
@@ -8,9 +9,11 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Home, eventually};
+use crate::records::{Rs, add, token_file};
+use crate::support::{Daemon, Home, eventually};
+use crate::surface::{cut, discover};
 
-fn installed(variable: &str) -> PathBuf {
+pub(crate) fn installed(variable: &str) -> PathBuf {
     let place = std::env::var_os(variable);
     PathBuf::from(place.unwrap_or_else(|| {
         panic!("{variable} is not set; run `cargo xtask test`, or `cargo xtask third-party`")
@@ -82,6 +85,17 @@ fn draft_declaration(identity: &str, version: &str, folder: Option<&Path>, comma
 }
 
 fn register(home: &Home, identity: &str, version: &str, folder: Option<&Path>, command: &[String]) {
+    register_in(home, identity, version, folder, command, &[]);
+}
+
+fn register_in(
+    home: &Home,
+    identity: &str,
+    version: &str,
+    folder: Option<&Path>,
+    command: &[String],
+    environment: &[&str],
+) {
     let file = home.beside(&format!("{identity}.yaml"));
     fs::write(&file, draft_declaration(identity, version, folder, command)).unwrap();
     let fixed = [
@@ -94,12 +108,20 @@ fn register(home: &Home, identity: &str, version: &str, folder: Option<&Path>, c
         version,
         "--justification",
         "reference server",
+        // Everything is declared as worse than it may be.
+        "--waive",
+        "L005",
     ];
     let mut args: Vec<&str> = fixed.to_vec();
     args.extend(["--deployment-mode", "local", "--capability-declaration", file.to_str().unwrap()]);
+    args.extend(environment.iter().flat_map(|variable| ["--env", *variable]));
     // Its modules are all over the folder of packages.
     let modules = installed("PORTCULLIS_NODE_MODULES");
-    args.extend(["--artifact", modules.to_str().unwrap(), "--"]);
+    args.extend(["--artifact", modules.to_str().unwrap()]);
+    // And a program of a test's own is beside them.
+    let own = command.iter().filter(|word| word.ends_with(".mjs"));
+    args.extend(own.flat_map(|program| ["--artifact", program]));
+    args.push("--");
     args.extend(command.iter().map(String::as_str));
     home.json(&args);
 }
@@ -113,8 +135,14 @@ fn package(name: &str, entry: &str) -> String {
         .to_string()
 }
 
-/// Runs a client to its end while an operator grants whatever it asks for.
-fn run_client(home: &Home, mut command: Command) -> Value {
+/// Runs a client to its end while an operator grants whatever it asks for; the last line it prints.
+fn run_client(home: &Home, command: Command) -> Value {
+    let text = run_to_its_end(home, command);
+    let last = text.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|_| panic!("{text}"))
+}
+
+fn run_to_its_end(home: &Home, mut command: Command) -> String {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut child = Some(child);
     let output = eventually("the client to end", || {
@@ -125,13 +153,10 @@ fn run_client(home: &Home, mut command: Command) -> Value {
         let ended = child.as_mut().unwrap().try_wait().unwrap().is_some();
         ended.then(|| child.take().unwrap().wait_with_output().unwrap())
     });
-    let text = String::from_utf8_lossy(&output.stdout);
-    let last = text.lines().last().unwrap_or_default();
-    serde_json::from_str(last)
-        .unwrap_or_else(|_| panic!("{text}\n{}", String::from_utf8_lossy(&output.stderr)))
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-fn client(name: &str) -> PathBuf {
+pub(crate) fn client(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name)
 }
 
@@ -176,6 +201,31 @@ fn the_everything_server_is_called_by_the_python_sdk_over_http_and_stdio() {
 }
 
 #[test]
+fn the_typescript_sdk_hears_progress_and_ends_a_call_that_it_gives_up() {
+    // PRO §3: progress and cancellation reach the call they belong to, through clients and servers that are not ours.
+    let home = Home::new("");
+    let command = [node(), package("server-everything", "dist/index.js"), "stdio".into()];
+    register(&home, "everything", "2.0.0", None, &command);
+    let daemon = home.serve();
+    let mut client_command = Command::new(node());
+    client_command
+        .arg(client("sdk_progress.mjs"))
+        .args([&format!("http://{}/mcp", daemon.address), "everything__trigger-long-running-operation"])
+        .env("PORTCULLIS_NODE_MODULES", installed("PORTCULLIS_NODE_MODULES"));
+    let seen = run_client(&home, client_command);
+    assert_eq!(seen["progress"], json!([[1, 4], [2, 4], [3, 4], [4, 4]]), "{seen}");
+    assert!(seen["text"].as_str().unwrap().contains("Steps: 4"), "{seen}");
+    assert!(seen["given_up"].as_str().unwrap().contains("enough"), "{seen}");
+    let cancelled = eventually("the cancelled call to be settled", || {
+        home.events("execution.cancelled").first().cloned()
+    });
+    assert_eq!(cancelled["data"]["transmitted"], true, "{cancelled}");
+    daemon.stop();
+    assert_eq!(home.events("execution.result").len(), 1);
+    home.verify();
+}
+
+#[test]
 fn the_filesystem_server_is_called_by_the_typescript_sdk() {
     let home = Home::new("");
     let folder = home.beside("files");
@@ -196,4 +246,197 @@ fn the_filesystem_server_is_called_by_the_typescript_sdk() {
     assert!(seen["tools"].as_array().unwrap().contains(&json!("files__write_file")));
     daemon.stop();
     home.verify();
+}
+
+#[test]
+fn the_memory_server_remembers_across_clients() {
+    // PRO-52
+    let home = Home::new("");
+    let folder = home.beside("memory");
+    fs::create_dir(&folder).unwrap();
+    let file = format!("MEMORY_FILE_PATH={}", folder.join("memory.jsonl").display());
+    let command = [node(), package("server-memory", "dist/index.js")];
+    register_in(&home, "memory", "0.6.3", Some(&folder), &command, &[&file]);
+    let daemon = home.serve();
+    let url = format!("http://{}/mcp", daemon.address);
+    let entity = json!({"name": "Ada", "entityType": "person", "observations": ["wrote the first program"]});
+    let call = json!({"tool": "memory__create_entities", "arguments": {"entities": [entity]}}).to_string();
+    let seen = python(&home, &["auto", "http", &url, &call]);
+    assert_eq!(seen["is_error"], false, "{seen}");
+    let call = json!({"tool": "memory__search_nodes", "arguments": {"query": "program"}}).to_string();
+    let found = python(&home, &["legacy", "http", &url, &call]);
+    assert!(found["text"].as_str().unwrap().contains("Ada"), "{found}");
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn the_thinking_server_counts_thoughts() {
+    // PRO-52
+    let home = Home::new("");
+    let command = [node(), package("server-sequential-thinking", "dist/index.js")];
+    register(&home, "thinking", "2026.8.31", None, &command);
+    let daemon = home.serve();
+    let url = format!("http://{}/mcp", daemon.address);
+    let thought =
+        json!({"thought": "one", "nextThoughtNeeded": false, "thoughtNumber": 1, "totalThoughts": 1});
+    let call = json!({"tool": "thinking__sequentialthinking", "arguments": thought}).to_string();
+    let seen = python(&home, &["auto", "http", &url, &call]);
+    assert!(seen["text"].as_str().unwrap().contains("thoughtHistoryLength"), "{seen}");
+    daemon.stop();
+    home.verify();
+}
+
+#[test]
+fn a_session_with_the_everything_server_is_played_again_without_it_byte_for_byte() {
+    // AUD-75, AUD-74, A-22
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    // What is started is a file of this test, so that the server can go without its package going.
+    let entry = home.beside("everything.mjs");
+    let import = json!(format!("file://{}", package("server-everything", "dist/index.js")));
+    fs::write(&entry, format!("await import({import});\n")).unwrap();
+    let command = [node(), entry.display().to_string(), "stdio".into()];
+    register(&home, "everything", "2.0.0", None, &command);
+    let calls = [
+        json!({"tool": "everything__echo", "arguments": {"message": "recorded \u{e9} <b>"}}),
+        json!({"tool": "everything__get-sum", "arguments": {"a": 19, "b": 23}}),
+        json!({"tool": "everything__get-tiny-image", "arguments": {}}),
+        json!({"tool": "everything__echo", "arguments": {"message": "recorded \u{e9} <b>"}}),
+    ];
+    let called = |daemon: &crate::support::Daemon| -> Vec<Value> {
+        let call = |call: &Value| {
+            let tool = call["tool"].as_str().unwrap();
+            let reply = daemon.approved_call(&home, tool, &call["arguments"]).unwrap();
+            assert!(reply["result"].is_object(), "{reply}");
+            reply
+        };
+        calls.iter().map(call).collect()
+    };
+    let daemon = home.serve();
+    let recorded = called(&daemon);
+    daemon.stop();
+    assert!(recorded[1]["result"].to_string().contains("42"), "{}", recorded[1]);
+    let cassette = home.beside("cassette.ndjson");
+    home.json(&["audit", "export", "--cassette", cassette.to_str().unwrap()]);
+    let started = home.events("sandbox.established").len();
+
+    // The server is gone, and with its own name nothing else could be started either.
+    fs::remove_file(&entry).unwrap();
+    let daemon = home.serve_as("", &["--replay", cassette.to_str().unwrap()]);
+    let replayed = called(&daemon);
+    daemon.stop();
+    for (live, again) in recorded.iter().zip(&replayed) {
+        assert_eq!(again["result"]["_meta"]["io.portcullis/call"]["replayed"], true, "{again}");
+        assert_eq!(crate::replay::unmarked(again).to_string(), crate::replay::unmarked(live).to_string());
+    }
+    assert_eq!(home.events("replay.hit").len(), calls.len());
+    assert_eq!(home.events("execution.intent").len(), calls.len(), "nothing was called again");
+    assert_eq!(home.events("sandbox.established").len(), started, "nothing was started");
+
+    // The session once more, offline: the same by the rules of today, and what stricter ones would have said.
+    for intent in home.events("execution.intent") {
+        let session = intent["session"].as_str().unwrap();
+        let same = home.json(&["audit", "replay", session]);
+        assert_eq!(
+            (&same["misses"], &same["policy_diffs"], &same["output_diffs"]),
+            (&json!(0), &json!([]), &json!([]))
+        );
+    }
+    let summed = &home.events("execution.intent")[1];
+    let policies = home.beside("stricter");
+    fs::create_dir(&policies).unwrap();
+    let forbid =
+        "@id(\"no-sums\") forbid (principal, action, resource) when { resource.name == \"get-sum\" };";
+    fs::write(policies.join("stricter.cedar"), forbid).unwrap();
+    let session = summed["session"].as_str().unwrap();
+    let output =
+        home.run(&["--output", "json", "audit", "replay", session, "--policy", policies.to_str().unwrap()]);
+    let stricter: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stricter}");
+    let differences = stricter["policy_diffs"].as_array().unwrap();
+    assert_eq!((differences.len(), &differences[0]["now"]), (1, &json!("deny")), "{stricter}");
+    home.verify();
+}
+
+#[test]
+fn the_inspector_lists_and_calls() {
+    // PRO-52
+    let home = Home::new("[policy]\npreset = \"observe\"\n");
+    let command = [node(), package("server-everything", "dist/index.js"), "stdio".into()];
+    register(&home, "everything", "2.0.0", None, &command);
+    let daemon = home.serve();
+    let inspect = |method: &str, more: &[&str]| {
+        let mut inspector = Command::new(node());
+        inspector.arg(package("inspector-cli", "build/cli.js"));
+        inspector.args(["--cli", &format!("http://{}/mcp", daemon.address), "--transport", "http"]);
+        inspector.args(["--method", method]).args(more);
+        run_to_its_end(&home, inspector)
+    };
+    let listed = inspect("tools/list", &[]);
+    assert!(listed.contains("everything__echo"), "{listed}");
+    let called =
+        inspect("tools/call", &["--tool-name", "everything__echo", "--tool-arg", "message=through the gate"]);
+    assert!(called.contains("Echo: through the gate"), "{called}");
+    daemon.stop();
+    home.verify();
+}
+
+/// What a client of the revision before is told in a mode.
+fn told_at_first(daemon: &Daemon, mode: &str) -> Value {
+    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "plain", "version": "1"}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
+    let headers = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+    daemon.http("POST", &format!("/mcp?mode={mode}"), &headers, &body.to_string()).unwrap().json()["result"]
+        .clone()
+}
+
+#[test]
+fn five_real_servers_are_introduced_behind_one_head_in_every_mode() {
+    // SURF-10, SURF-11, SURF-12, SURF-16, T-SURF-1, T-SURF-2
+    let home = Home::new("");
+    let rs = Rs::start(&home, &["--profile", "rich"]);
+    let grant = token_file(&home, "grant.token", &rs.tokens["client"]);
+    home.json(&add(&rs.rs, &grant));
+    let lengths = [("passthrough", 454), ("transparent", 494), ("gateway", 508)];
+    let introduced = |names: &[&str]| {
+        let daemon = home.serve();
+        for (mode, length) in lengths {
+            for told in [told_at_first(&daemon, mode), discover(&daemon, mode)] {
+                let head = cut(&told["instructions"]);
+                assert_eq!(head.len(), length, "{mode}: {head}");
+                for topic in
+                    ["grant-scoped", "call schema, then", "connection_id", "typed", "limit and cursor"]
+                {
+                    assert!(head.contains(topic), "{mode}: {head}");
+                }
+                let text = told["instructions"].as_str().unwrap();
+                for name in names {
+                    assert!(text[512..].contains(&format!("\n- {name}")), "{mode}, {name}: {text}");
+                }
+                assert!(!text.to_lowercase().contains("owner"), "{text}");
+            }
+        }
+        daemon.stop();
+    };
+    introduced(&["personal"]);
+    let folder = home.beside("files");
+    fs::create_dir(&folder).unwrap();
+    let place = folder.display().to_string();
+    register(
+        &home,
+        "files",
+        "0.2.0",
+        Some(&folder),
+        &[node(), package("server-filesystem", "dist/index.js"), place],
+    );
+    let everything = [node(), package("server-everything", "dist/index.js"), "stdio".into()];
+    register(&home, "everything", "2.0.0", None, &everything);
+    let memory = home.beside("memory");
+    fs::create_dir(&memory).unwrap();
+    let file = format!("MEMORY_FILE_PATH={}", memory.join("memory.jsonl").display());
+    let command = [node(), package("server-memory", "dist/index.js")];
+    register_in(&home, "memory", "0.6.3", Some(&memory), &command, &[&file]);
+    let thinking = [node(), package("server-sequential-thinking", "dist/index.js")];
+    register(&home, "thinking", "2026.8.31", None, &thinking);
+    introduced(&["everything", "files", "memory", "personal", "thinking"]);
 }

@@ -30,13 +30,13 @@ process.stdin.on('data', (chunk) => {
 "#;
 
 /// Listens, writes down what is asked for, and answers with what it has.
-struct Site {
-    port: u16,
+pub(crate) struct Site {
+    pub(crate) port: u16,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Site {
-    fn with(files: impl Fn(u16, &str) -> Option<Vec<u8>> + Send + 'static) -> Self {
+    pub(crate) fn with(files: impl Fn(u16, &str) -> Option<Vec<u8>> + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -55,8 +55,9 @@ impl Site {
                 heard.lock().unwrap().push(path);
                 let status = if body.is_some() { "200 OK" } else { "404 Not Found" };
                 let body = body.unwrap_or_else(|| b"{}".to_vec());
+                let kind = if body.starts_with(b"<") { "text/html" } else { "application/json" };
                 let head = format!(
-                    "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
                     body.len()
                 );
                 let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
@@ -65,7 +66,7 @@ impl Site {
         Self { port, asked }
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }

@@ -9,7 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::Format;
+use super::{FOLDER, Format, names};
 use crate::profile::{EgressScope, Profile, Via};
 
 /// Where the authority's certificate is inside, alone and with the system's.
@@ -20,6 +20,8 @@ pub(crate) const WHOLE_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 #[derive(Default)]
 pub(crate) struct StandIns {
     pub(crate) each: Vec<StandIn>,
+    /// What the environment has besides: where files are, and text that stands for nothing.
+    inert: BTreeMap<String, String>,
     authority: Option<CertifiedIssuer<'static, KeyPair>>,
 }
 
@@ -64,14 +66,21 @@ impl StandIns {
                 within: secret.within.clone(),
             });
         }
+        let files = names(profile).map(|name| (format!("{name}_FILE"), format!("{FOLDER}/{name}")));
+        let mut inert: BTreeMap<String, String> = files.collect();
+        // A process that is only looked at has no value, and may not start without one.
+        for secret in profile.secrets.iter().filter(|secret| secret.via == Via::Env) {
+            inert.insert(secret.name.clone(), Format::default().fill()?);
+        }
         let authority = if each.is_empty() { None } else { Some(authority()?) };
-        Ok(Self { each, authority })
+        Ok(Self { each, inert, authority })
     }
 
     /// What is added to the environment.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let placeholders = self.each.iter().map(|one| (one.name.clone(), one.placeholder.clone()));
         let mut variables: BTreeMap<String, String> = placeholders.collect();
+        variables.extend(self.inert.clone());
         if self.authority.is_some() {
             for (name, file) in [
                 ("SSL_CERT_FILE", WHOLE_BUNDLE),

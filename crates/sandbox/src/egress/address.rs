@@ -33,7 +33,7 @@ pub(super) async fn resolve(watch: &Watch, scope: &EgressScope) -> Result<Vec<So
 }
 
 /// Whether an address is one host's in the public network.
-fn is_global(address: IpAddr) -> bool {
+pub fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_global_v4(address),
         IpAddr::V6(address) => is_global_v6(address),

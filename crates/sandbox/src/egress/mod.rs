@@ -30,6 +30,7 @@ use crate::doors::Door;
 use crate::notify::Attempt;
 use crate::profile::{EgressScope, Profile};
 use crate::sentry::Sentry;
+pub use address::is_global;
 
 /// How long connections of a call that is over may linger, for clients that keep them.
 const GRACE: Duration = Duration::from_secs(5);
@@ -111,7 +112,7 @@ pub enum Observed {
     },
     /// Something was tried that is no connection.
     Attempted {
-        /// `syscall`, `bait` or `artifact`.
+        /// `syscall`, `bait`, `artifact` or `file`.
         kind: &'static str,
         /// Which call or file.
         what: String,
@@ -420,6 +421,7 @@ impl Watch {
             Attempt::Call(name) | Attempt::Probe(name) => ("syscall", name.to_owned()),
             Attempt::Bait(path) => ("bait", path),
             Attempt::Artifact(path) => ("artifact", path),
+            Attempt::File(path) => ("file", path),
         };
         let (violation, permits) = (violation.is_some(), self.under_way());
         (self.told)(Observed::Attempted { kind, what: printable(&what), violation, permits });

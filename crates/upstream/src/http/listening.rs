@@ -12,6 +12,7 @@ use http_body_util::BodyExt as _;
 use portcullis_core::ServerIdentity;
 use portcullis_core::jsonrpc::{Kind, Message};
 use portcullis_governance::boundary::ProbeAuthority;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::{Content, HttpLink, Inner, content_type, lock};
@@ -32,17 +33,20 @@ enum Over {
 }
 
 impl HttpLink {
-    /// Listens until the link is closed or dropped; `frames` are those of the modern era, if that is the server's.
+    /// Listens until the link is closed or dropped; `frames` are those of the modern era, if that is the server's. What it
+    /// gives back is done when the stream is open, or the server has none.
     pub(crate) fn listen(
         &self,
         server: ServerIdentity,
         authority: Arc<dyn ProbeAuthority>,
         frames: Option<Frames>,
-    ) {
-        let task = tokio::spawn(keep_listening(Arc::clone(&self.inner), server, authority, frames));
+    ) -> oneshot::Receiver<()> {
+        let (opened, is_open) = oneshot::channel();
+        let task = tokio::spawn(keep_listening(Arc::clone(&self.inner), server, authority, frames, opened));
         if let Some(earlier) = lock(&self.listener).replace(task.abort_handle()) {
             earlier.abort();
         }
+        is_open
     }
 
     pub(super) fn stop_listening(&self) {
@@ -57,13 +61,15 @@ async fn keep_listening(
     server: ServerIdentity,
     authority: Arc<dyn ProbeAuthority>,
     frames: Option<Frames>,
+    opened: oneshot::Sender<()>,
 ) {
+    let mut opened = Some(opened);
     let method = if frames.is_some() { "subscriptions/listen" } else { "listen" };
     let mut pause = FIRST_PAUSE;
     loop {
         let began = Instant::now();
         let Ok(_permit) = authority.authorise(&server, method).await else { return };
-        match link.hear(frames.as_ref()).await {
+        match link.hear(frames.as_ref(), &mut opened).await {
             Over::NotOffered => return,
             Over::Ended => {}
         }
@@ -73,14 +79,20 @@ async fn keep_listening(
 }
 
 impl Inner {
-    async fn hear(self: &Arc<Self>, frames: Option<&Frames>) -> Over {
+    async fn hear(
+        self: &Arc<Self>,
+        frames: Option<&Frames>,
+        opened: &mut Option<oneshot::Sender<()>>,
+    ) -> Over {
         let id = fresh_id();
+        self.prepare().await;
         let request = match frames {
             None => self.request(Method::GET, Bytes::new(), None),
             Some(frames) => {
                 let bytes = frames.listen(id);
                 let exchange = Exchange {
                     id,
+                    call: None,
                     bytes: &bytes,
                     method: "subscriptions/listen",
                     name: None,
@@ -97,6 +109,9 @@ impl Inner {
         if !response.status().is_success() || !matches!(content_type(&response), Content::Events) {
             return Over::NotOffered;
         }
+        if let Some(opened) = opened.take() {
+            let _ = opened.send(());
+        }
         let mut events = EventStream::default();
         while let Some(Ok(frame)) = response.body_mut().frame().await {
             let Ok(chunk) = frame.into_data() else { continue };
@@ -108,7 +123,9 @@ impl Inner {
                         Kind::Response { id: over, .. } if over.get().parse() == Ok(id) => {
                             return Over::Ended;
                         }
-                        _ => self.beside(&message, None),
+                        // A modern server says what belongs to a call on the call's own stream.
+                        _ if frames.is_some() => self.beside(&message, None),
+                        _ => self.beside_all(&message),
                     },
                 }
             }

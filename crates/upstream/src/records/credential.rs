@@ -1,9 +1,8 @@
-//! The bearer: where it comes from, which kinds of it may be used, and where signing secrets go.
+//! The bearer: where it comes from, and which kinds of it may be used.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use portcullis_core::{Secret, Sha256Digest};
@@ -94,20 +93,6 @@ pub fn is_named_like_an_owner(name: &str) -> bool {
     ["owner", "session_cookie", "control-plane", "control_plane", "admin"]
         .iter()
         .any(|word| name.contains(word))
-}
-
-/// Puts a signing secret where only the operator looks.
-pub(super) fn keep_secret(folder: &Path, subscription: &str, secret: &str) -> io::Result<()> {
-    let plain = !subscription.is_empty()
-        && subscription.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
-    if !plain {
-        return Err(io::Error::other("an id that is no name"));
-    }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let path = folder.join(format!("{subscription}.secret"));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    file.write_all(secret.as_bytes())?;
-    file.sync_all()
 }
 
 #[cfg(test)]

@@ -3,18 +3,23 @@
 //! A subscription is known by an unguessable part of its address, made before the server hears of it, since the first
 //! delivery may come before the answer that holds the key. What is received is believed if its signature, its time and
 //! its subscription are right, and counts once.
+//!
+//! What is written down is sealed with the vault's key, addresses included: who has an address and its key can say anything.
+//! Keys of subscriptions that deliver elsewhere are held here as well, until an operator takes them out (REC-70).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use portcullis_core::{Secret, Sha256Digest};
+use portcullis_governance::broker::Broker;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -35,18 +40,47 @@ const PER_MINUTE: u32 = 100;
 const HELD: Duration = Duration::from_secs(8);
 /// No delivery is larger.
 pub const MOST_BYTES: usize = 64 << 10;
+/// What sealed files of this folder are.
+const SEALED: &str = "sealed";
 
-/// One subscription that delivers to us.
+/// What deliveries are signed with. It is written nowhere but into what is sealed.
+#[derive(Debug)]
+struct SigningKey(Secret<String>);
+
+impl SigningKey {
+    fn new(text: &str) -> Self {
+        Self(Secret::new(text.to_owned()))
+    }
+}
+
+impl Serialize for SigningKey {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0.expose())
+    }
+}
+
+impl<'de> Deserialize<'de> for SigningKey {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer).map(|text| Self(Secret::new(text)))
+    }
+}
+
+/// One subscription that delivers to us, or whose key is held for who it delivers to.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Hook {
     server: String,
+    /// The unguessable part of its address.
+    token: String,
+    /// Whether deliveries go elsewhere.
+    #[serde(default)]
+    elsewhere: bool,
     #[serde(default)]
     subscription_id: Option<String>,
     #[serde(default)]
-    secret: Option<String>,
+    secret: Option<SigningKey>,
     /// The key before, and until when it counts.
     #[serde(default)]
-    old_secret: Option<(String, i64)>,
+    old_secret: Option<(SigningKey, i64)>,
     /// Ids that were taken, and when.
     #[serde(default)]
     seen: BTreeMap<String, i64>,
@@ -105,43 +139,113 @@ pub enum Taken {
     Refused(u16),
 }
 
-/// All subscriptions that deliver to us.
+/// All subscriptions that deliver to us, and keys of others.
 #[derive(Debug, Default)]
 pub struct Hooks {
-    folder: Option<PathBuf>,
+    shelf: Option<Shelf>,
     hooks: Mutex<HashMap<String, Hook>>,
     keyed: Notify,
 }
 
+/// Where subscriptions are written down: a sealed file each.
+#[derive(Debug)]
+struct Shelf {
+    folder: PathBuf,
+    broker: Arc<Broker>,
+}
+
+impl Shelf {
+    /// The name of a file says nothing about the address of its subscription.
+    fn place(&self, token: &str) -> (String, PathBuf) {
+        let name = Sha256Digest::of(token.as_bytes()).to_string();
+        let path = self.folder.join(format!("{name}.{SEALED}"));
+        (name, path)
+    }
+
+    fn write(&self, hook: &Hook) -> io::Result<()> {
+        let (name, whole) = self.place(&hook.token);
+        let text = zeroize::Zeroizing::new(serde_json::to_vec(hook)?);
+        let sealed = self.broker.vault().seal(&name, &text)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+        let part = whole.with_extension("part");
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        file.write_all(&sealed)?;
+        file.sync_all()?;
+        fs::rename(part, whole)
+    }
+
+    fn read(&self, path: &Path) -> Option<Hook> {
+        let name = path.file_stem()?.to_str()?;
+        let opened = self.broker.vault().open_sealed(name, &fs::read(path).ok()?)?;
+        serde_json::from_slice(&opened).ok()
+    }
+}
+
 impl Hooks {
-    /// Those that are written down in a folder, which is made when it is needed.
-    pub fn open(folder: PathBuf) -> Self {
-        let mut hooks = HashMap::new();
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let Some(token) = name.strip_suffix(".json") else { continue };
-            if let Some(hook) =
-                fs::read(entry.path()).ok().and_then(|text| serde_json::from_slice(&text).ok())
-            {
-                hooks.insert(token.to_owned(), hook);
+    /// Those that are written down in a folder, which is made when it is needed. What does not open is left alone.
+    pub fn open(folder: PathBuf, broker: Arc<Broker>) -> Self {
+        let shelf = Shelf { folder, broker };
+        let entries = fs::read_dir(&shelf.folder).into_iter().flatten().flatten();
+        let sealed =
+            entries.map(|entry| entry.path()).filter(|path| path.extension() == Some(SEALED.as_ref()));
+        let read = |path: PathBuf| {
+            let hook = shelf.read(&path);
+            if hook.is_none() {
+                tracing::warn!(file = %path.display(), "a subscription cannot be read: its deliveries are refused");
             }
-        }
-        Self { folder: Some(folder), hooks: Mutex::new(hooks), keyed: Notify::new() }
+            hook.map(|hook| (hook.token.clone(), hook))
+        };
+        let hooks = sealed.filter_map(read).collect();
+        Self { shelf: Some(shelf), hooks: Mutex::new(hooks), keyed: Notify::new() }
     }
 
     /// Makes room for a subscription that does not exist yet: the unguessable part of its address.
     pub(crate) fn expect(&self, server: &str) -> String {
         let token = format!("{:032x}", rand::random::<u128>());
-        self.lock().insert(token.clone(), Hook { server: server.to_owned(), ..Hook::default() });
+        let hook = Hook { server: server.to_owned(), token: token.clone(), ..Hook::default() };
+        self.lock().insert(token.clone(), hook);
         token
     }
 
     /// A subscription that did not come to be.
     pub(crate) fn forget(&self, token: &str) {
         self.lock().remove(token);
-        if let Some(folder) = &self.folder {
-            let _ = fs::remove_file(folder.join(format!("{token}.json")));
+        if let Some(shelf) = &self.shelf {
+            let _ = fs::remove_file(shelf.place(token).1);
         }
+    }
+
+    /// Holds the key of a subscription that delivers elsewhere, until an operator takes it out.
+    pub(crate) fn hold(&self, server: &str, subscription: &str, secret: &str) -> io::Result<()> {
+        let token = self.expect(server);
+        if let Some(hook) = self.lock().get_mut(&token) {
+            hook.elsewhere = true;
+        }
+        self.key(&token, subscription, secret)
+    }
+
+    /// Whether the key of a subscription that delivers elsewhere is held.
+    pub fn holds(&self, server: &str, subscription: &str) -> bool {
+        let mut hooks = self.lock();
+        of(&mut hooks, server, subscription).is_some_and(|(_, hook)| hook.elsewhere && hook.secret.is_some())
+    }
+
+    /// Hands over the key of a subscription that delivers elsewhere. It is held no longer once it was taken.
+    pub fn hand_over(
+        &self,
+        server: &str,
+        subscription: &str,
+        take: impl FnOnce(&Secret<String>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut hooks = self.lock();
+        let found = of(&mut hooks, server, subscription).filter(|(_, hook)| hook.elsewhere);
+        let hook = found.map(|(_, hook)| hook).ok_or_else(|| io::Error::other("no such subscription"))?;
+        let key = hook.secret.take().ok_or_else(|| io::Error::other("its key was handed over already"))?;
+        if let Err(error) = take(&key.0) {
+            hook.secret = Some(key);
+            return Err(error);
+        }
+        self.write(hook)
     }
 
     /// The key of a new subscription.
@@ -150,8 +254,8 @@ impl Hooks {
             let mut hooks = self.lock();
             let hook = hooks.get_mut(token).ok_or_else(|| io::Error::other("no such address"))?;
             hook.subscription_id = Some(subscription.to_owned());
-            hook.secret = Some(secret.to_owned());
-            self.write(token, hook)?;
+            hook.secret = Some(SigningKey::new(secret));
+            self.write(hook)?;
         }
         self.keyed.notify_waiters();
         Ok(())
@@ -160,9 +264,9 @@ impl Hooks {
     /// Another key for a subscription; the one before counts a little longer. Whether the subscription is one of these.
     pub(crate) fn rotate(&self, server: &str, subscription: &str, secret: &str, now: i64) -> bool {
         let mut hooks = self.lock();
-        let Some((token, hook)) = of(&mut hooks, server, subscription) else { return false };
-        hook.old_secret = hook.secret.replace(secret.to_owned()).map(|old| (old, now + OLD_KEY));
-        let _ = self.write(token, hook);
+        let Some((_, hook)) = of(&mut hooks, server, subscription) else { return false };
+        hook.old_secret = hook.secret.replace(SigningKey::new(secret)).map(|old| (old, now + OLD_KEY));
+        let _ = self.write(hook);
         true
     }
 
@@ -192,6 +296,10 @@ impl Hooks {
         if delivery.body.len() > MOST_BYTES || id.len() > 256 {
             return Taken::Refused(413);
         }
+        // Whose deliveries go elsewhere has no address here.
+        if self.lock().get(token).is_some_and(|hook| hook.elsewhere) {
+            return Taken::Refused(404);
+        }
         if !self.wait_for_key(server, token).await {
             return Taken::Refused(404);
         }
@@ -209,7 +317,7 @@ impl Hooks {
         let in_time = timestamp.parse::<i64>().is_ok_and(|at| at.abs_diff(now) <= SKEW.unsigned_abs());
         let old = hook.old_secret.as_ref().filter(|(_, until)| *until >= now).map(|(old, _)| old);
         let believed = hook.secret.iter().chain(old).any(|secret| {
-            signature.split(' ').any(|one| is_signed(secret, id, timestamp, delivery.body, one))
+            signature.split(' ').any(|one| is_signed(secret.0.expose(), id, timestamp, delivery.body, one))
         });
         if !in_time || !believed {
             return Taken::Refused(401);
@@ -247,7 +355,7 @@ impl Hooks {
             hook.events.push(received);
         }
         // If it cannot be written down it was not received, and comes again.
-        if self.write(token, hook).is_err() {
+        if self.write(hook).is_err() {
             hook.seen.remove(id);
             return Taken::Refused(503);
         }
@@ -271,14 +379,8 @@ impl Hooks {
         tokio::time::timeout(HELD, keyed).await.unwrap_or(false)
     }
 
-    fn write(&self, token: &str, hook: &Hook) -> io::Result<()> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        let (part, whole) = (folder.join(format!("{token}.part")), folder.join(format!("{token}.json")));
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-        file.write_all(&serde_json::to_vec(hook)?)?;
-        file.sync_all()?;
-        fs::rename(part, whole)
+    fn write(&self, hook: &Hook) -> io::Result<()> {
+        self.shelf.as_ref().map_or(Ok(()), |shelf| shelf.write(hook))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Hook>> {
@@ -437,6 +539,46 @@ mod tests {
         }
         assert_eq!(taken.pop(), Some(Taken::Refused(429)));
         assert!(taken.iter().all(|one| *one == Taken::Unknown));
+    }
+
+    #[test]
+    fn a_key_for_others_is_handed_over_once_and_only_to_who_takes_it() {
+        // REC-70
+        let hooks = Hooks::default();
+        hooks.hold("personal", "s", KEY).unwrap();
+        assert!(hooks.holds("personal", "s") && !hooks.holds("other", "s"));
+        assert!(hooks.hand_over("personal", "s", |_| Err(io::Error::other("no room"))).is_err());
+        let mut taken = String::new();
+        let mut take = || {
+            hooks.hand_over("personal", "s", |key| {
+                taken.clone_from(key.expose());
+                Ok(())
+            })
+        };
+        take().unwrap();
+        assert!(take().is_err());
+        assert_eq!(taken, KEY);
+        assert!(!hooks.holds("personal", "s"));
+        // Another key can be handed over again.
+        assert!(hooks.rotate("personal", "s", OTHER, 0));
+        assert!(hooks.holds("personal", "s"));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_delivered_here_for_a_subscription_that_delivers_elsewhere() {
+        // REC-70
+        let hooks = Hooks::default();
+        hooks.hold("personal", "s", KEY).unwrap();
+        let token = hooks.lock().keys().next().unwrap().clone();
+        let body = r#"{"data":{"subscription_id":"s"},"type":"pdpp.subscription.test"}"#;
+        let signature = signed(KEY, "e", "1800000000", body);
+        let delivery = Delivery {
+            id: Some("e"),
+            timestamp: Some("1800000000"),
+            signature: Some(&signature),
+            body: body.as_bytes(),
+        };
+        assert_eq!(hooks.take("personal", &token, delivery, 1_800_000_000).await, Taken::Refused(404));
     }
 
     #[tokio::test]

@@ -119,8 +119,6 @@ pub(crate) struct RecordsLink {
     credential: Credential,
     gate: ExpandGate,
     events: Events,
-    /// Where signing secrets are put, for the operator alone.
-    secrets: Option<PathBuf>,
     /// Subscriptions that deliver to us.
     hooks: Arc<Hooks>,
     server: String,
@@ -162,7 +160,6 @@ impl RecordsLink {
             credential,
             gate,
             events,
-            secrets: settings.records_secrets.clone(),
             hooks: settings.records_hooks.clone(),
             server: server.to_owned(),
             in_flight: Arc::default(),
@@ -301,7 +298,7 @@ impl RecordsLink {
         Some(token)
     }
 
-    /// The signing secret stays with who verifies deliveries: us, or a file of the operator's (REC-70).
+    /// The signing secret stays with who verifies deliveries: us, or whoever an operator takes it out for (REC-70).
     fn without_secret(&self, mut body: Value, hook: Option<&str>) -> Result<Value, Refusal> {
         let Some(secret) = body.get("secret").and_then(Value::as_str).map(ToOwned::to_owned) else {
             return Ok(body);
@@ -310,11 +307,10 @@ impl RecordsLink {
         let id = id.and_then(Value::as_str).unwrap_or_default().to_owned();
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(0);
-        let kept = match (hook, &self.secrets) {
-            (Some(hook), _) => self.hooks.key(hook, &id, &secret),
-            (None, _) if self.hooks.rotate(&self.server, &id, &secret, now) => Ok(()),
-            (None, Some(folder)) => credential::keep_secret(&folder.join(&self.server), &id, &secret),
-            (None, None) => Ok(()),
+        let kept = match hook {
+            Some(hook) => self.hooks.key(hook, &id, &secret),
+            None if self.hooks.rotate(&self.server, &id, &secret, now) => Ok(()),
+            None => self.hooks.hold(&self.server, &id, &secret),
         };
         kept.map_err(|_| Refusal::internal("the signing secret cannot be kept; the subscription exists, but nobody can verify its deliveries"))?;
         body["secret"] = json!("[held by gateway]");

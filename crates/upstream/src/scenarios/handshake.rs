@@ -118,6 +118,24 @@ async fn a_list_that_never_ends_is_refused() {
 }
 
 #[tokio::test]
+async fn a_list_with_one_tool_too_many_is_refused_whole() {
+    // CAT-40, T-PRO-4
+    for (count, fits) in [(20_000, true), (20_001, false)] {
+        let tools: Vec<Value> = (0..count)
+            .map(|number| json!({"name": format!("t{number}"), "inputSchema": {"type": "object"}}))
+            .collect();
+        let scene = Scene::new();
+        scene.switch(&json!({"catalogue": tools, "pages": 3}));
+        let connection = scene.stdio("modern");
+        match connection.probe().await {
+            Ok(snapshot) => assert!(fits && snapshot.tools.len() == count),
+            Err(error) => assert!(!fits && matches!(error, UpstreamError::ListTooLong { .. }), "{error}"),
+        }
+        connection.close().await;
+    }
+}
+
+#[tokio::test]
 async fn a_burst_of_changes_after_the_greeting_is_waited_out() {
     // PRO-64
     let scene = Scene::new();

@@ -109,7 +109,8 @@ async fn what_is_not_the_protocol_is_not_taken_for_it() {
         (json!({"redirect": redirect}), None),
         (json!({"content_type": "text/html"}), None),
         (json!({"status": 418}), None),
-        (json!({"status": 401}), None),
+        // Somebody must log in; it is no answer either.
+        (json!({"status": 401}), Some(true)),
         (json!({"status": 503}), Some(true)),
         (json!({"garbage": true}), None),
         (json!({"unknown_id": true}), None),

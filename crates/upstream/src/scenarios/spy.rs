@@ -180,6 +180,7 @@ impl Ask {
         let frame = live.frame(&call);
         let exchange = Exchange {
             id: frame.id,
+            call: None,
             bytes: &frame.bytes,
             method: frame.method,
             name: frame.name.as_deref(),

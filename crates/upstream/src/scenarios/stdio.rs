@@ -146,7 +146,7 @@ async fn who_stops_waiting_is_free_and_the_server_is_told() {
         ask.call(&live, "echo", &json!({"text": "x"})).await,
         Outcome::Failed(TransmitFailure::Timeout)
     ));
-    event(&mut events, |event| matches!(event, UpstreamEvent::LateAnswer)).await;
+    event(&mut events, |event| matches!(event, UpstreamEvent::LateAnswer { .. })).await;
     scene.switch(&json!({}));
     assert_eq!(text(call(&live, "echo", json!({"text": "y"})).await), "y");
     connection.close().await;

@@ -10,10 +10,13 @@ use http_body_util::Full;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::sync::mpsc;
 
+use super::places::Place;
+
 /// What a response carries.
 pub(crate) enum Body {
     Whole(Full<Bytes>),
-    Events(mpsc::Receiver<Bytes>),
+    /// With the place that its agent has for it.
+    Events(mpsc::Receiver<Bytes>, #[allow(dead_code, reason = "dropped with the body")] Place),
 }
 
 impl HttpBody for Body {
@@ -26,7 +29,7 @@ impl HttpBody for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         match self.get_mut() {
             Body::Whole(body) => Pin::new(body).poll_frame(context),
-            Body::Events(events) => {
+            Body::Events(events, _) => {
                 events.poll_recv(context).map(|event| event.map(|event| Ok(Frame::data(event))))
             }
         }
@@ -35,21 +38,21 @@ impl HttpBody for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Body::Whole(body) => body.is_end_stream(),
-            Body::Events(_) => false,
+            Body::Events(..) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Body::Whole(body) => body.size_hint(),
-            Body::Events(_) => SizeHint::default(),
+            Body::Events(..) => SizeHint::default(),
         }
     }
 }
 
 /// A response that streams.
-pub(super) fn streaming(events: mpsc::Receiver<Bytes>) -> Response<Body> {
-    let mut reply = Response::new(Body::Events(events));
+pub(super) fn streaming(events: mpsc::Receiver<Bytes>, place: Place) -> Response<Body> {
+    let mut reply = Response::new(Body::Events(events, place));
     let headers = reply.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));

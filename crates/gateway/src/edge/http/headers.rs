@@ -31,6 +31,7 @@ pub(super) fn mismatch(
     let name = match method {
         "tools/call" | "prompts/get" => params.and_then(|params| params.name.as_deref()),
         "resources/read" => params.and_then(|params| params.uri.as_deref()),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => params.and_then(|params| params.task_id.as_deref()),
         _ => return None,
     };
     let said = headers.get(NAME).and_then(decoded);
@@ -93,9 +94,46 @@ pub(super) fn accepts(headers: &HeaderMap, kind: &str) -> bool {
     })
 }
 
+/// Whether the client would rather have a stream than a document: by the weights it gives, and by its order where they
+/// are equal.
+pub(super) fn prefers_events(headers: &HeaderMap) -> bool {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let place = |kind: &str| {
+        accept.split(',').enumerate().find_map(|(at, offered)| {
+            let mut parts = offered.split(';').map(str::trim);
+            if parts.next() != Some(kind) {
+                return None;
+            }
+            let weight = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok());
+            Some((weight.unwrap_or(1.0), at))
+        })
+    };
+    match (place("text/event-stream"), place("application/json")) {
+        (Some((events, first)), Some((document, second))) => {
+            events > document || (events == document && first < second)
+        }
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_has_a_stream_where_it_prefers_one() {
+        // PRO-31
+        let prefers = |accept: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT, HeaderValue::from_str(accept).unwrap());
+            prefers_events(&headers)
+        };
+        assert!(prefers("text/event-stream, application/json"));
+        assert!(prefers("application/json;q=0.5, text/event-stream"));
+        assert!(!prefers("application/json, text/event-stream"));
+        assert!(!prefers("text/event-stream;q=0.5, application/json"));
+        assert!(!prefers("*/*") && !prefers("text/event-stream") && !prefers(""));
+    }
 
     #[test]
     fn encoded_names_are_decoded_before_they_are_compared() {

@@ -17,10 +17,11 @@ use tokio::sync::mpsc;
 use super::body::{event, streaming};
 use super::headers::accepts;
 use super::respond::KEEP_ALIVE;
-use super::{Reply, busy, plain};
+use super::{Reply, busy, plain, too_many_streams};
 use crate::control::told_to_stop;
 use crate::edge::Edge;
 use crate::edge::lines::Lines;
+use crate::surface::Listener;
 
 /// More at once are refused.
 const MOST: usize = 1_024;
@@ -52,6 +53,7 @@ impl Edge {
         if !accepts(headers, "text/event-stream") {
             return plain(StatusCode::NOT_ACCEPTABLE, "Accept must allow text/event-stream");
         }
+        let Some(place) = self.places.take(principal) else { return too_many_streams() };
         let id = to_hex(&rand::rng().random::<[u8; 16]>());
         let (replies, said) = mpsc::unbounded_channel();
         {
@@ -59,14 +61,14 @@ impl Edge {
             if clients.len() >= MOST {
                 return busy();
             }
-            let lines = Lines::new(principal.clone(), replies);
+            let lines = Lines::new(principal.clone(), Listener::Http, replies);
             clients.insert(id.clone(), OldClient { principal: principal.clone(), lines });
         }
         let (events, stream) = mpsc::channel(QUEUE);
         let address = format!("event: endpoint\ndata: {MESSAGES}?session={id}\n\n");
         let _ = events.try_send(address.into());
         tokio::spawn(forward(self.clone(), id, said, events));
-        streaming(stream)
+        streaming(stream, place)
     }
 
     /// One message; what it comes to goes on the stream.

@@ -1,5 +1,5 @@
-//! An answer as it should travel: one document, or a stream if something is said before it or it takes its time
-//! (PRO-31).
+//! An answer as it should travel: one document, or a stream if something is said before it, if it takes its time, or if
+//! its client prefers that (PRO-31).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::body::{event, streaming};
 use super::eras::Hold;
-use super::headers::accepts;
+use super::headers::{accepts, prefers_events};
 use super::resumable::Resumable;
 use super::{Reply, rpc};
 use crate::edge::conversation::Conversation;
@@ -22,6 +22,8 @@ use crate::edge::{Edge, Rendered, Revision, Sender};
 pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// An answer that takes longer gets a stream, which can be kept alive and come back to.
 const PROMPT: Duration = Duration::from_secs(2);
+/// How long a client may leave events unread before it counts as gone.
+const STALLED: Duration = Duration::from_secs(30);
 /// How many events may wait for a client that does not read.
 const QUEUE: usize = 64;
 
@@ -34,7 +36,8 @@ impl Edge {
         cancel: CancellationSignal,
         hold: Hold,
     ) -> Reply {
-        let streams = accepts(headers, "text/event-stream");
+        let streams = accepts(headers, "text/event-stream")
+            && self.places.has_room(sender.conversation.session().principal());
         let (outlet, mut beside) = Outlet::events();
         let outlet = if streams { outlet } else { Outlet::None };
         let (edge, message, conversation) = (self.clone(), message.clone(), sender.conversation.clone());
@@ -44,31 +47,42 @@ impl Edge {
             biased;
             Some(first) = beside.recv() => Some(first),
             reply = &mut answer => {
-                let Ok(first) = beside.try_recv() else {
-                    let status = hold.status(&reply);
+                let (first, status) = (beside.try_recv().ok(), hold.status(&reply));
+                // A stream has no status of its own to say that something is wrong.
+                let as_stream = streams && status == StatusCode::OK && prefers_events(headers);
+                if first.is_none() && !as_stream {
                     hold.over();
                     return rpc(status, reply.text);
-                };
+                }
                 answer = Box::pin(async move { reply });
-                Some(first)
+                first
             }
             () = tokio::time::sleep(PROMPT), if streams => None,
+        };
+        let Some(place) = self.places.take(conversation.session().principal()) else {
+            return whole(answer, beside, hold).await;
         };
         let (way, stream) = Way::open(&conversation, &hold);
         tokio::spawn(async move {
             let mut next = first;
             loop {
-                if let Some(said) = next.take() {
-                    way.pass(said).await;
+                if let Some(said) = next.take()
+                    && !way.pass(said).await
+                {
+                    return;
                 }
                 tokio::select! {
                     biased;
                     Some(said) = beside.recv() => next = Some(said),
                     reply = &mut answer => {
                         while let Ok(said) = beside.try_recv() {
-                            way.pass(said).await;
+                            if !way.pass(said).await {
+                                return;
+                            }
                         }
-                        way.pass(Beside::Message(reply.text)).await;
+                        if !way.pass(Beside::Message(reply.text)).await {
+                            return;
+                        }
                         way.finish();
                         return hold.over();
                     }
@@ -77,8 +91,25 @@ impl Edge {
                 }
             }
         });
-        streaming(stream)
+        streaming(stream, place)
     }
+}
+
+/// The answer alone, for an agent that has no room for one more stream: what is said before it is not heard.
+async fn whole(
+    mut answer: BoxFuture<'static, Rendered>,
+    mut beside: mpsc::Receiver<Beside>,
+    hold: Hold,
+) -> Reply {
+    let reply = loop {
+        tokio::select! {
+            reply = &mut answer => break reply,
+            Some(_) = beside.recv() => {}
+        }
+    };
+    let status = hold.status(&reply);
+    hold.over();
+    rpc(status, reply.text)
 }
 
 /// How events reach the client.
@@ -105,14 +136,19 @@ impl Way {
         (Way::Once(events), stream)
     }
 
-    async fn pass(&self, said: Beside) {
+    /// Says something; false if nobody will ever read it. A client that is gone reads nothing, one that does not read is as
+    /// good as gone, and a modern one cancels by going (PRO-67).
+    async fn pass(&self, said: Beside) -> bool {
         match (self, said) {
-            // A client that is gone reads nothing, and a modern one cancels by going (PRO-67).
-            (Way::Once(events), Beside::Message(message)) => drop(events.send(event(&message)).await),
+            (Way::Once(events), Beside::Message(message)) => {
+                let sent = tokio::time::timeout(STALLED, events.send(event(&message))).await;
+                return matches!(sent, Ok(Ok(())));
+            }
             (Way::Kept(stream), Beside::Message(message)) => stream.send(&message),
             (Way::Kept(stream), Beside::Pause) => stream.pause(),
             (Way::Once(_), Beside::Pause) => {}
         }
+        true
     }
 
     fn keep_alive(&self) {

@@ -10,7 +10,7 @@ use super::body::streaming;
 use super::headers::accepts;
 use super::respond::KEEP_ALIVE;
 use super::resumable::{Lost, Resumable};
-use super::{Reply, busy, plain};
+use super::{Reply, busy, plain, too_many_streams};
 use crate::control::told_to_stop;
 use crate::edge::Edge;
 use crate::edge::Sender;
@@ -30,9 +30,10 @@ impl Edge {
             Ok(conversation) => conversation,
             Err(refusal) => return refusal,
         };
+        let Some(place) = self.places.take(principal) else { return too_many_streams() };
         if let Some(last) = headers.get("last-event-id") {
             return match conversation.streams().resume(last.to_str().unwrap_or_default()) {
-                Ok(events) => streaming(events),
+                Ok(events) => streaming(events, place),
                 Err(Lost::Unknown) => {
                     plain(StatusCode::BAD_REQUEST, "Last-Event-ID names no event of this session")
                 }
@@ -47,7 +48,7 @@ impl Edge {
         // The head of the response leaves with the first bytes of its body.
         stream.comment(": listening\n\n");
         tokio::spawn(stand(self.clone(), conversation, stream));
-        streaming(events)
+        streaming(events, place)
     }
 }
 

@@ -73,12 +73,9 @@ fn print_one(context: &Context<'_>, record: &Record) {
 
 /// What `audit log` was asked for.
 fn wanted(args: &LogArgs) -> Result<Wanted, Failure> {
-    // In the one form that records have.
     let time = |name: &str, text: &Option<String>| {
         let parse = |text: &String| {
-            text.parse::<Timestamp>()
-                .map(|time| time.to_string())
-                .map_err(|error| Failure::field(name, error.to_string()))
+            text.parse::<Timestamp>().map_err(|error| Failure::field(name, error.to_string()))
         };
         text.as_ref().map(parse).transpose()
     };

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::jsonc;
+
 /// One server of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -19,8 +21,15 @@ pub(super) enum How {
     Sse { url: String, headers: BTreeMap<String, String> },
 }
 
-/// Reads `mcpServers`, VS Code's `servers`, or Codex's `mcp_servers`.
-pub(super) fn read(text: &str, is_toml: bool) -> Result<Vec<Entry>, String> {
+/// An entry that is none, by its name; the others are not less for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NotUnderstood {
+    pub(super) name: String,
+    pub(super) reason: String,
+}
+
+/// Reads `mcpServers`, VS Code's `servers`, or Codex's `mcp_servers`. JSON may have comments, as editors allow.
+pub(super) fn read(text: &str, is_toml: bool) -> Result<Vec<Result<Entry, NotUnderstood>>, String> {
     let document: Value = match is_toml {
         true => {
             let table: toml::Table = text
@@ -28,19 +37,21 @@ pub(super) fn read(text: &str, is_toml: bool) -> Result<Vec<Entry>, String> {
                 .map_err(|error: toml::de::Error| format!("it is not TOML: {}", error.message()))?;
             serde_json::to_value(table).map_err(|error| error.to_string())?
         }
-        false => serde_json::from_str(text).map_err(|error| {
-            format!("it is not plain JSON: line {}, column {}", error.line(), error.column())
-        })?,
+        false => serde_json::from_str(&jsonc::plain(text))
+            .map_err(|error| format!("it is not JSON: line {}, column {}", error.line(), error.column()))?,
     };
     let members = ["mcpServers", "servers", "mcp_servers"];
     let servers = members.iter().find_map(|member| document.get(member));
     let servers = servers.ok_or_else(|| format!("it has none of {}", members.join(", ")))?;
     let servers = servers.as_object().ok_or("its servers are no object")?;
-    servers.iter().map(|(name, entry)| understand(name, entry)).collect()
+    let read = |(name, entry): (&String, &Value)| {
+        understand(name, entry).map_err(|reason| NotUnderstood { name: name.clone(), reason })
+    };
+    Ok(servers.iter().map(read).collect())
 }
 
 fn understand(name: &str, entry: &Value) -> Result<Entry, String> {
-    let wrong = |what: &str| format!("server {name:?}: {what}");
+    let wrong = |what: &str| what.to_owned();
     let text = |member: &str| entry.get(member).and_then(Value::as_str).map(ToOwned::to_owned);
     let texts = |member: &str| -> Option<BTreeMap<String, String>> {
         let members = entry.get(member).and_then(Value::as_object).cloned().unwrap_or_default();
@@ -96,6 +107,11 @@ impl Entry {
 mod tests {
     use super::*;
 
+    /// The entries of a file in which all are understood.
+    fn all(text: &str, is_toml: bool) -> Vec<Entry> {
+        read(text, is_toml).unwrap().into_iter().collect::<Result<_, _>>().unwrap()
+    }
+
     #[test]
     fn all_three_shapes_are_read() {
         // GOV-1401, T-IMP-1
@@ -108,7 +124,7 @@ mod tests {
             },
         };
         let claude = r#"{"mcpServers": {"files": {"command": "npx", "args": ["-y", "x"], "env": {"A": 1}}}, "theme": "dark"}"#;
-        assert_eq!(read(claude, false).unwrap(), std::slice::from_ref(&stdio));
+        assert_eq!(all(claude, false), std::slice::from_ref(&stdio));
         let vscode = r#"{"inputs": [], "servers": {"web": {"type": "http", "url": "https://a.example/mcp"}, "old": {"type": "sse", "url": "https://b.example/sse"}}}"#;
         let web = Entry {
             name: "web".into(),
@@ -118,25 +134,38 @@ mod tests {
             name: "old".into(),
             how: How::Sse { url: "https://b.example/sse".into(), headers: BTreeMap::new() },
         };
-        let mut read_back = read(vscode, false).unwrap();
+        let mut read_back = all(vscode, false);
         read_back.sort_by(|a, b| b.name.cmp(&a.name));
         assert_eq!(read_back, [web, old]);
         let codex = "[mcp_servers.files]\ncommand = \"npx\"\nargs = [\"-y\", \"x\"]\nenv = { A = \"1\" }\n";
-        assert_eq!(read(codex, true).unwrap(), [stdio]);
+        assert_eq!(all(codex, true), [stdio]);
     }
 
     #[test]
     fn what_is_not_understood_is_said() {
-        for (text, says) in [
-            ("// no\n{}", "line 1"),
-            ("{}", "mcpServers"),
-            (r#"{"mcpServers": []}"#, "no object"),
-            (r#"{"mcpServers": {"x": {}}}"#, "neither"),
-            (r#"{"mcpServers": {"x": {"command": "a", "url": "b"}}}"#, "both"),
-            (r#"{"mcpServers": {"x": {"command": "a", "args": [1]}}}"#, "no text"),
-        ] {
+        for (text, says) in
+            [("{nope}", "line 1"), ("{}", "mcpServers"), (r#"{"mcpServers": []}"#, "no object")]
+        {
             let refused = read(text, false).unwrap_err();
             assert!(refused.contains(says), "{text}: {refused}");
+        }
+    }
+
+    #[test]
+    fn an_entry_that_is_not_understood_leaves_the_others_alone() {
+        // T-IMP-1
+        for (entry, says) in [
+            ("{}", "neither"),
+            (r#"{"command": "a", "url": "b"}"#, "both"),
+            (r#"{"command": "a", "args": [1]}"#, "no text"),
+        ] {
+            let text = format!(r#"{{"mcpServers": {{"a": {{"command": "x"}}, /* odd */ "b": {entry}, }}}}"#);
+            let mut found = read(&text, false).unwrap();
+            found.sort_by_key(Result::is_err);
+            assert_eq!(found[0].as_ref().unwrap().name, "a");
+            let odd = found[1].as_ref().unwrap_err();
+            assert_eq!(odd.name, "b");
+            assert!(odd.reason.contains(says), "{entry}: {}", odd.reason);
         }
     }
 
@@ -145,6 +174,6 @@ mod tests {
         let entries = r#"{"mcpServers": {
             "a": {"command": "/opt/portcullis", "args": ["--home", "/x", "serve", "--stdio"]},
             "b": {"url": "http://127.0.0.1:7411/mcp"}}}"#;
-        assert!(read(entries, false).unwrap().iter().all(|entry| entry.is_this_gateway("127.0.0.1:7411")));
+        assert!(all(entries, false).iter().all(|entry| entry.is_this_gateway("127.0.0.1:7411")));
     }
 }

@@ -154,6 +154,7 @@ fn npm(
         args: std::iter::once(text(&entry)).chain(runner.args.iter().cloned()).collect(),
         env: env.clone(),
         artifacts: vec![text(&modules)],
+        process_model: None,
     })
 }
 
@@ -173,8 +174,9 @@ fn python(
     // Wheels only: what has to be built would run its own code to do so.
     let flags = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-cache-dir"];
     let flags = flags.into_iter().chain(["--only-binary", ":all:", "--no-compile"]);
-    let flags = flags.chain(["--index-url", pip.registries[0].as_str(), "--target"]);
-    let mut args: Vec<String> = flags.map(ToOwned::to_owned).collect();
+    let flags = flags.chain(["--index-url", pip.registries[0].as_str()]);
+    let trusted = pip.trusted.iter().flat_map(|host| ["--trusted-host", host.as_str()]);
+    let mut args: Vec<String> = flags.chain(trusted).chain(["--target"]).map(ToOwned::to_owned).collect();
     args.extend([folder.to_string_lossy().into_owned(), "--".into(), pip_spec(&runner.spec)]);
     let (artifacts, path) = (vec![pip.place.clone()], pip.place.to_string_lossy().into_owned());
     let env_of_pip = vec![("PYTHONPATH", path), ("PYTHONDONTWRITEBYTECODE", "1".into())];
@@ -195,6 +197,7 @@ fn python(
         args: std::iter::once(text(&entry)).chain(runner.args.iter().cloned()).collect(),
         env,
         artifacts: vec![text(folder)],
+        process_model: None,
     })
 }
 
@@ -202,6 +205,8 @@ fn python(
 struct Pip {
     place: PathBuf,
     registries: Vec<Url>,
+    /// Hosts that its owner told it to believe without a certificate.
+    trusted: Vec<String>,
 }
 
 impl Pip {
@@ -211,10 +216,14 @@ impl Pip {
         let place =
             ask("import os, pip; print(os.path.dirname(os.path.dirname(os.path.realpath(pip.__file__))))");
         let place = place.ok_or_else(|| Failure::field("command", "python3 has no pip; install it first"))?;
-        let set = std::env::var("PIP_INDEX_URL").ok().or_else(|| {
-            let mut config = Command::new(&python);
-            answer(config.args(["-m", "pip", "config", "get", "global.index-url"]).current_dir("/"))
-        });
+        let setting = |variable: &str, key: &str| {
+            std::env::var(variable).ok().or_else(|| {
+                answer(Command::new(&python).args(["-m", "pip", "config", "get", key]).current_dir("/"))
+            })
+        };
+        let set = setting("PIP_INDEX_URL", "global.index-url");
+        let trusted = setting("PIP_TRUSTED_HOST", "global.trusted-host").unwrap_or_default();
+        let trusted = trusted.split_whitespace().map(ToOwned::to_owned).collect();
         let registries = match set {
             Some(index) => vec![registry(Some(index))?],
             // pip itself knows where it goes if nobody says.
@@ -226,7 +235,7 @@ impl Pip {
                 vec![registry(index)?, registry(files)?]
             }
         };
-        Ok(Self { place: place.into(), registries })
+        Ok(Self { place: place.into(), registries, trusted })
     }
 }
 

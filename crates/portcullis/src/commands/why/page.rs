@@ -5,8 +5,10 @@ use serde_json::Value;
 use crate::output::{Output, visible};
 use portcullis_gateway::story::Story;
 
-/// As much of a message as fits a page.
+/// As much of a message as fits a page,
 const SHOWN: usize = 1200;
+/// in lines that no terminal breaks.
+const WIDTH: usize = 100;
 
 pub(super) fn render(story: &Story, output: &Output) -> String {
     let mut page = Page { lines: Vec::new(), output };
@@ -42,7 +44,7 @@ pub(super) fn render(story: &Story, output: &Output) -> String {
         ));
     }
     if let Some(arguments) = story.what.get("arguments").filter(|arguments| !arguments.is_null()) {
-        page.block(&arguments.to_string());
+        page.block(&arguments.to_string(), None);
     }
 
     if !story.decision.is_null() {
@@ -98,12 +100,16 @@ impl Page<'_> {
         self.lines.push(format!("          {line}"));
     }
 
-    /// Text of a server or agent: visible, cut to what a page takes, set off.
-    fn block(&mut self, content: &str) {
+    /// Text of a server or agent: visible, broken and cut to what a page takes, set off. The rest is with record `seq`.
+    fn block(&mut self, content: &str, seq: Option<&Value>) {
         let shown: String = content.chars().take(SHOWN).collect();
-        let cut = if shown.len() < content.len() { "…" } else { "" };
-        for line in shown.lines() {
-            self.lines.push(format!("            {}{cut}", self.output.dim(&visible(line))));
+        let rest = content.len() - shown.len();
+        for line in shown.lines().flat_map(|line| broken(&visible(line))) {
+            self.lines.push(format!("            {}", self.output.dim(&line)));
+        }
+        if rest > 0 {
+            let where_else = seq.map(|seq| format!(": portcullis audit show {seq} --evidence --reason WHY"));
+            self.more(&format!("  … and {rest} bytes more{}", where_else.unwrap_or_default()));
         }
     }
 
@@ -145,7 +151,7 @@ impl Page<'_> {
         let bytes = message["bytes"].as_u64().map(|bytes| format!("{bytes} bytes, ")).unwrap_or_default();
         self.say(name, &format!("{outcome}{bytes}record {} at {}", message["seq"], text(&message["time"])));
         match (message["content"]["text"].as_str(), message["content"]["evidence"].as_str()) {
-            (Some(content), _) => self.block(content),
+            (Some(content), _) => self.block(content, Some(&message["seq"])),
             (_, Some(gone @ ("destroyed" | "missing"))) => self.more(&format!("evidence: {gone}")),
             _ => {}
         }
@@ -157,12 +163,33 @@ impl Page<'_> {
         }
         let total = steps.last().map_or(0, |(_, at)| *at);
         self.say("took", &format!("{} in all", duration(total)));
-        let mut before = 0;
+        let (mut before, mut last) = (0, "");
         for (name, at) in steps {
-            self.more(&format!("{:>10}  until {name}", duration(at.saturating_sub(before))));
+            let spent = duration(at.saturating_sub(before));
+            let on = self.output.dim(spent_on(last, name));
+            self.more(format!("{spent:>10}  until {name:<24}{on}").trim_end());
             before = *at;
+            last = name;
         }
     }
+}
+
+/// What the time before an event goes into, in plain words; nothing where it is of no interest.
+fn spent_on(last: &str, name: &str) -> &'static str {
+    match (last, name) {
+        ("approval.requested", "approval.determined") => "an operator was waited for",
+        (_, "proposal.canonicalized") => "the arguments were held to schema and scopes",
+        (_, "policy.evaluated") => "the rules were asked",
+        (_, "permit.validated") => "the server was connected, the permit checked",
+        (_, "execution.result") => "the intent was written, the server answered",
+        _ => "",
+    }
+}
+
+/// A line in pieces that fit.
+fn broken(line: &str) -> Vec<String> {
+    let characters: Vec<char> = line.chars().collect();
+    characters.chunks(WIDTH).map(|piece| piece.iter().collect()).collect()
 }
 
 /// Microseconds, for people.

@@ -144,7 +144,7 @@ fn an_operator_sees_a_call_come_in_and_approves_it_by_keyboard() {
 #[test]
 fn what_changes_things_is_asked_twice_and_a_quorum_takes_two_people() {
     // GOV-902, GOV-905
-    let (home, spy, daemon) = with_spy("20s", "", TWO);
+    let (home, spy, daemon) = with_spy("20s", "[admin]\nfounders = [\"alice\", \"bob\"]\n", TWO);
     enrol(&home, "bob", "another good passphrase");
     let mut alice = Browser::at(&daemon);
     let mut bob = Browser::without_scripts(&daemon);

@@ -1,52 +1,18 @@
 //! The contract of admin calls, against a real control plane with a real log.
 
+use std::sync::{Arc, Mutex};
+
 use portcullis_admin::args::NoArgs;
-use portcullis_admin::{Actor, AdminError, Channel, Cx, Invoker, Module, Registry, Reply, Roles, read_tool};
+use portcullis_admin::{
+    Actor, AdminError, AdminGrant, Channel, Class, Committed, Cx, Invoker, Module, Op, Registry, Reply,
+    Roles, TargetId, admin_tool, read_tool,
+};
 use portcullis_audit::EventName;
 use portcullis_core::Principal;
-use portcullis_gateway::{Gateway, GatewayOptions};
-use portcullis_governance::operator::{Method, OperatorProof, Separation};
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-struct House {
-    gateway: Gateway,
-    invoker: Invoker,
-    folder: tempfile::TempDir,
-}
-
-impl House {
-    async fn new() -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-        let options = GatewayOptions { segment_bytes: 8 << 20, ..GatewayOptions::new(folder.path()) };
-        let gateway = Gateway::start(options).await.unwrap();
-        let invoker = Invoker::new(gateway.control.clone()).unwrap();
-        Self { gateway, invoker, folder }
-    }
-
-    async fn call(&self, tool: &str, args: &str) -> Value {
-        self.call_as(Some(&operator("ada")), tool, args).await
-    }
-
-    async fn call_as(&self, actor: Option<&Actor>, tool: &str, args: &str) -> Value {
-        let raw = RawValue::from_string(args.to_owned()).unwrap();
-        let envelope = self.invoker.call(tool, &raw, actor, Channel::Operator).await;
-        serde_json::from_str(&envelope.to_json()).unwrap()
-    }
-
-    fn events(&self, name: EventName) -> Vec<Value> {
-        let records = portcullis_audit::read(&self.folder.path().join("audit")).unwrap();
-        records.map(Result::unwrap).filter(|record| record.event == name).map(|record| record.data).collect()
-    }
-
-    async fn end(self) {
-        self.gateway.finish().await;
-    }
-}
-
-fn operator(name: &str) -> Actor {
-    Actor::operator(OperatorProof::authenticated(name, Method::Uid, Separation::SameUid))
-}
+use crate::house::{House, operator};
 
 const APPLY: &str = r#"{"bundle":{"preset":"balanced"},"confirm":true,"reason":"try balanced"}"#;
 
@@ -180,6 +146,115 @@ async fn a_panic_ends_one_call_and_nothing_else() {
     house.end().await;
 }
 
+/// What is written to the log of the process.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every shape of secrets (admin §8), with the part that must be nowhere.
+const SHAPES: [(&str, &str); 24] = [
+    ("password=hunter2x", "hunter2x"),
+    ("pwd: hunter3x,", "hunter3x"),
+    ("client_secret='s3 cr3t'", "s3 cr3t"),
+    ("x-api-key=\"k3y v4lue\"", "k3y v4lue"),
+    (r#"{"access_token":"t0ken5"}"#, "t0ken5"),
+    ("{'refresh_token': 't0ken6'}", "t0ken6"),
+    (r#"{\"id_token\":\"t0ken7\"}"#, "t0ken7"),
+    ("https://h/cb?code=c0dq8&x=1", "c0dq8"),
+    ("Authorization: Digest u=\"r3sp9\"\n", "r3sp9"),
+    ("Proxy-Authorization: Basic dTpwMTA=\n", "dTpwMTA"),
+    ("Cookie: a=c00kie11; b=c\n", "c00kie11"),
+    ("Set-Cookie: id=c00kie12\n", "c00kie12"),
+    ("bearer b34rer.13", "b34rer.13"),
+    ("postgres://u:p@ss14@h/db", "ss14"),
+    ("postgres://u:pa/ss15@h/db", "ss15"),
+    ("sk-ant-api03-abcdef16", "abcdef16"),
+    ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+    ("ghp_abcdefABCDEF18", "abcdefABCDEF18"),
+    ("github_pat_11AAAAAA19 glpat-abcdefgh19", "abcdefgh19"),
+    ("xoxb-123456-q20x AIzaSyabcdq20x npm_abcdefq20x hf_abcdefq20x pypi-AgEIcHq20x", "q20x"),
+    ("pcl_abcdghq21 gAAAAABghq21x=", "ghq21"),
+    ("eyJhbGciOi.eyJzdWIi.c2lnMjI", "c2lnMjI"),
+    ("access_token%3Denc0ded23", "enc0ded23"),
+    ("-----BEGIN RSA PRIVATE KEY-----\nMIIB24\n", "MIIB24"),
+];
+const SURVIVORS: &str = "status_code=404 exit_code=1 total_tokens=5 session_id=s1 client_id=abc";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_shape_of_secret_in_an_error_reaches_envelope_log_or_evidence() {
+    // SO-30, ADM-61, ADM-62, ADM-63
+    let house = House::new().await;
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let logging = tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false);
+    let _logging = tracing::subscriber::set_default(logging.with_writer(move || writer.clone()).finish());
+    let ada = operator("ada");
+    for (shape, secret) in SHAPES {
+        let text = format!("{SURVIVORS} it failed with {shape}");
+        async fn fails(text: String) -> Result<Reply<u8>, AdminError> {
+            Err(AdminError::failure(text))
+        }
+        let told = text.clone();
+        let failing = read_tool("test", "told", "Tell.", move |_: Cx, _: NoArgs| fails(told.clone()));
+        let told = text.clone();
+        let acting = admin_tool("test", "done", "Do.", move |_: Cx, grant: AdminGrant, _: NoArgs| {
+            let told = told.clone();
+            async move {
+                let failed = |_: Op| async move { Err::<u8, _>(AdminError::conflict(told)) };
+                let (done, receipt) = grant.commit(TargetId::new("test", 1), failed).await?;
+                Ok::<Committed<u8>, AdminError>(Committed::ok(done, receipt))
+            }
+        });
+        let registry = Registry::build(vec![Module { name: "test", tools: vec![failing, acting] }]).unwrap();
+        let invoker = Invoker::with(house.gateway.control.clone(), registry, Roles::default()).unwrap();
+        let raw = RawValue::from_string(r#"{}"#.into()).unwrap();
+        let looked = invoker.call("test_told", &raw, Some(&ada), Channel::Operator).await.to_json();
+        let raw = RawValue::from_string(json!({"confirm": true, "reason": text}).to_string()).unwrap();
+        let acted = invoker.call("test_done", &raw, Some(&ada), Channel::Operator).await.to_json();
+        for envelope in [&looked, &acted] {
+            assert!(!envelope.contains(secret), "{shape}: {envelope}");
+            assert!(envelope.contains(SURVIVORS), "{shape}: {envelope}");
+        }
+        let failed = house.events(EventName::AdminOpFailed).pop().unwrap().to_string();
+        let intent = house.events(EventName::AdminOpIntent).pop().unwrap().to_string();
+        for record in [&failed, &intent] {
+            assert!(!record.contains(secret) && record.contains(SURVIVORS), "{shape}: {record}");
+        }
+        let said = String::from_utf8(std::mem::take(&mut *lines.0.lock().unwrap())).unwrap();
+        assert!(said.contains("mcp.handler.invoke_failed") && said.contains(SURVIVORS), "{said}");
+        assert!(!said.contains(secret), "{shape}: {said}");
+    }
+    // What is long is cut, and what is too long to be looked through is withheld whole.
+    let long = |bytes: usize| {
+        let text = format!("password=hunter2 {}", "x".repeat(bytes));
+        read_tool("test", "long", "Tell.", move |_: Cx, _: NoArgs| {
+            let text = text.clone();
+            async move { Err::<Reply<u8>, _>(AdminError::failure(text)) }
+        })
+    };
+    let none = RawValue::from_string("{}".into()).unwrap();
+    for (bytes, ends) in [(2_000, "...[truncated]"), (70_000, "[redacted]")] {
+        let registry = Registry::build(vec![Module { name: "test", tools: vec![long(bytes)] }]).unwrap();
+        let invoker = Invoker::with(house.gateway.control.clone(), registry, Roles::default()).unwrap();
+        let envelope = invoker.call("test_long", &none, Some(&ada), Channel::Operator).await.to_json();
+        let said: serde_json::Value = serde_json::from_str(&envelope).unwrap();
+        let message = said["message"].as_str().unwrap();
+        assert!(message.ends_with(ends) && !message.contains("hunter2"), "{message}");
+        assert!(message.chars().count() <= 512 + "...[truncated]".len(), "{}", message.chars().count());
+    }
+    house.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reading_changes_nothing() {
     // SO-41
@@ -237,8 +312,20 @@ async fn the_surface_describes_itself_as_far_as_it_is_seen() {
 fn every_tool_is_described_as_specified() {
     // ADM-11, ADM-12, SO-34
     let registry = Registry::build(portcullis_admin::tools::modules()).unwrap();
-    assert_eq!(registry.len(), 152 + 5, "and five more: calls and drafts");
-    assert_eq!(registry.tools().filter(|tool| tool.is_wired()).count(), 74);
+    assert_eq!(registry.len(), 152 + 20, "and more: calls, drafts, and what only commands did");
+    // ADM-13: a tool that comes, goes or may do something else is a change that somebody reads.
+    let now: Vec<String> = (registry.tools())
+        .map(|tool| {
+            let behind = if tool.is_wired() { "wired" } else { "later" };
+            format!("{} {} {behind}", tool.name(), tool.class().as_str())
+        })
+        .collect();
+    let known: Vec<&str> = include_str!("tools.txt").lines().collect();
+    assert_eq!(now, known);
+    // ADM-10: giving authority is an admin operation, and so is refusing it.
+    for name in ["approvals_approve", "approvals_reject", "users_enrol", "users_vouch", "policies_apply"] {
+        assert_eq!(registry.get(name).unwrap().class(), Class::Admin, "{name}");
+    }
     for tool in registry.tools() {
         let schema = tool.input_schema();
         assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)));
