@@ -31,6 +31,7 @@ use crate::failure::Failure;
 pub(crate) use exposure::ModeWord;
 use exposure::{BrowseSection, CatalogSection, ExposureSection, SearchSection};
 
+mod bucket;
 mod calls;
 pub(crate) mod gates;
 mod http;
@@ -708,7 +709,7 @@ impl Config {
         options.gauntlet.redact = self.redaction.redactor()?;
         options.unredacted = self.redaction.waived()?;
         options.calls = self.calls.options()?;
-        options.shaping = results::shaping(&self.firewall, &self.envelope, &self.artifacts)?;
+        options.shaping = results::shaping(&self.firewall, &self.envelope, &self.artifacts, file)?;
         options.shaping.results = self.surface.results()?;
         options.shaping.session_log = self.gateway.session_log == Switch::On;
         options.shaping.clients_keep =
@@ -732,6 +733,7 @@ impl Config {
         }
         options.audit = self.audit.settings()?;
         options.postgres = self.state.postgres(file)?;
+        self.artifacts.fits(options.postgres.is_some())?;
         options.policy = match &self.policy.dir {
             Some(dir) => read_bundle(self.policy.preset, &beside(file, dir))?,
             None => Bundle::preset(self.policy.preset),

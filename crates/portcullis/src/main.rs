@@ -9,6 +9,7 @@ mod config;
 mod failure;
 mod home;
 mod identity;
+mod image;
 mod mcp_client;
 mod operator;
 mod operator_listener;

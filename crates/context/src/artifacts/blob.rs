@@ -1,14 +1,12 @@
-//! The bytes of an artifact on disk: sealed in chunks, so that a view opens only what it shows (CTX-23).
+//! The bytes of an artifact where it lies: sealed in chunks, so that a view opens only what it shows (CTX-23).
 //!
-//! A file is `PCART1\0\0 | prefix 16 | chunk... | index`. A chunk is at most 16 KiB of content and its tag, sealed with
+//! An object is `PCART1\0\0 | prefix 16 | chunk... | index`. A chunk is at most 16 KiB of content and its tag, sealed with
 //! XChaCha20-Poly1305 under the nonce `prefix | number`; what it is bound to besides is the blob's name, the length of
-//! the whole, so that no file can be cut short, continued or passed off as another. The index is a chunk of its own with
-//! the last number there is: where every sixty-fourth line begins.
+//! the whole, so that no object can be cut short, continued or passed off as another. The index is a chunk of its own with
+//! the last number there is: where every sixty-fourth line begins. The prefix follows from the name, which follows from the
+//! content: who keeps the same content writes the same bytes, whenever and wherever that is.
 
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::io;
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::{AeadInOut, KeyInit, Tag, XChaCha20Poly1305, XNonce};
@@ -16,6 +14,7 @@ use portcullis_core::Secret;
 use portcullis_core::digest::to_hex;
 use rand::RngExt as _;
 
+use super::place::{Drawer, Object, Place};
 use crate::lines::Index;
 
 const MAGIC: &[u8; 8] = b"PCART1\0\0";
@@ -45,6 +44,15 @@ impl BlobKeys {
     /// The name of content: who lacks the key cannot tell whether something he guesses is kept here.
     pub(crate) fn name(&self, content: &[u8]) -> BlobName {
         BlobName(*blake3::keyed_hash(self.name.expose(), content).as_bytes())
+    }
+
+    /// What the nonces of a blob begin with.
+    fn prefix(&self, name: BlobName) -> [u8; PREFIX] {
+        let mut made = blake3::Hasher::new_keyed(self.name.expose());
+        made.update(b"prefix").update(&name.0);
+        let mut prefix = [0; PREFIX];
+        made.finalize_xof().fill(&mut prefix);
+        prefix
     }
 
     /// Seals a short text that belongs to `name`, a record.
@@ -126,78 +134,70 @@ impl Binding<'_> {
     }
 }
 
-/// Writes a blob: to a file of another name first, whole and on disk, then to its own (CTX-25).
+/// Writes a blob (CTX-25).
 pub(crate) fn write(
     keys: &BlobKeys,
-    folder: &Path,
+    place: &dyn Place,
     name: BlobName,
     content: &[u8],
     index: &Index,
 ) -> io::Result<()> {
-    let own = folder.join(name.hex());
-    let aside = folder.join(format!("{}.{:016x}.new", name.hex(), rand::rng().random::<u64>()));
-    let written = write_to(keys, &aside, name, content, index).and_then(|()| std::fs::rename(&aside, &own));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&aside);
-    }
-    written
-}
-
-fn write_to(keys: &BlobKeys, path: &Path, name: BlobName, content: &[u8], index: &Index) -> io::Result<()> {
-    let binding = Binding { keys, name, length: content.len() as u64, prefix: rand::rng().random() };
-    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
-    let mut out = io::BufWriter::with_capacity(4 * CHUNK, file);
-    out.write_all(MAGIC)?;
-    out.write_all(&binding.prefix)?;
-    let mut sealed = Vec::with_capacity(CHUNK + TAG);
-    for (number, chunk) in content.chunks(CHUNK).enumerate() {
-        sealed.clear();
-        sealed.extend_from_slice(chunk);
-        binding.seal(number as u64, &mut sealed)?;
-        out.write_all(&sealed)?;
-    }
-    let mut index = index.to_bytes();
-    binding.seal(INDEX, &mut index)?;
-    out.write_all(&index)?;
-    out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_data()
+    let binding = Binding { keys, name, length: content.len() as u64, prefix: keys.prefix(name) };
+    place.put(Drawer::Blobs, &name.hex(), &mut |out| {
+        out.write_all(MAGIC)?;
+        out.write_all(&binding.prefix)?;
+        let mut sealed = Vec::with_capacity(CHUNK + TAG);
+        for (number, chunk) in content.chunks(CHUNK).enumerate() {
+            sealed.clear();
+            sealed.extend_from_slice(chunk);
+            binding.seal(number as u64, &mut sealed)?;
+            out.write_all(&sealed)?;
+        }
+        let mut index = index.to_bytes();
+        binding.seal(INDEX, &mut index)?;
+        out.write_all(&index)
+    })
 }
 
 /// A blob that can be read from anywhere.
 pub(crate) struct Blob<'k> {
-    file: File,
+    object: Box<dyn Object>,
     binding: Binding<'k>,
 }
 
 impl<'k> Blob<'k> {
-    pub(crate) fn open(keys: &'k BlobKeys, folder: &Path, name: BlobName, length: u64) -> io::Result<Self> {
-        let file = File::open(folder.join(name.hex()))?;
+    pub(crate) fn open(
+        keys: &'k BlobKeys,
+        place: &dyn Place,
+        name: BlobName,
+        length: u64,
+    ) -> io::Result<Self> {
+        let object = place.open(Drawer::Blobs, &name.hex())?;
         let mut head = [0; HEAD as usize];
-        file.read_exact_at(&mut head, 0)?;
+        object.read_exact_at(&mut head, 0)?;
         let (magic, prefix) = head.split_at(MAGIC.len());
         if magic != MAGIC {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not an artifact"));
         }
         let prefix = prefix.try_into().expect("the head has a prefix");
-        Ok(Self { file, binding: Binding { keys, name, length, prefix } })
+        Ok(Self { object, binding: Binding { keys, name, length, prefix } })
     }
 
-    fn chunk(&self, number: u64) -> io::Result<Vec<u8>> {
-        let begin = number * CHUNK as u64;
-        let size = (self.binding.length - begin).min(CHUNK as u64) as usize;
-        let mut sealed = vec![0; size + TAG];
-        self.file.read_exact_at(&mut sealed, HEAD + number * (CHUNK + TAG) as u64)?;
-        self.binding.open(number, sealed)
-    }
-
-    /// The bytes from `begin` to `end`, as far as there are any.
+    /// The bytes from `begin` to `end`, as far as there are any. Their chunks lie one behind the other and are fetched
+    /// together: where the place is far away, each fetch counts.
     pub(crate) fn read(&self, begin: u64, end: u64) -> io::Result<Vec<u8>> {
+        const SEALED: u64 = (CHUNK + TAG) as u64;
         let end = end.min(self.binding.length);
         if begin >= end {
             return Ok(Vec::new());
         }
+        let (first, last) = (begin / CHUNK as u64, (end - 1) / CHUNK as u64);
+        let whole = self.binding.length + self.binding.length.div_ceil(CHUNK as u64) * TAG as u64;
+        let mut sealed = vec![0; (((last + 1) * SEALED).min(whole) - first * SEALED) as usize];
+        self.object.read_exact_at(&mut sealed, HEAD + first * SEALED)?;
         let mut bytes = Vec::with_capacity((end - begin) as usize);
-        for number in begin / CHUNK as u64..=(end - 1) / CHUNK as u64 {
-            let chunk = self.chunk(number)?;
+        for (number, chunk) in (first..=last).zip(sealed.chunks(SEALED as usize)) {
+            let chunk = self.binding.open(number, chunk.to_vec())?;
             let base = number * CHUNK as u64;
             let from = begin.saturating_sub(base) as usize;
             let to = ((end - base) as usize).min(chunk.len());
@@ -210,9 +210,9 @@ impl<'k> Blob<'k> {
     pub(crate) fn index(&self) -> io::Result<Index> {
         let chunks = self.binding.length.div_ceil(CHUNK as u64);
         let at = HEAD + self.binding.length + chunks * TAG as u64;
-        let size = self.file.metadata()?.len().saturating_sub(at) as usize;
+        let size = self.object.len()?.saturating_sub(at) as usize;
         let mut sealed = vec![0; size];
-        self.file.read_exact_at(&mut sealed, at)?;
+        self.object.read_exact_at(&mut sealed, at)?;
         let opened = self.binding.open(INDEX, sealed)?;
         Index::from_bytes(&opened).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no index"))
     }

@@ -77,6 +77,14 @@ struct Used {
     artifacts: usize,
 }
 
+/// What is no longer kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) handle: Handle,
+    /// Its blob, if nobody else has it.
+    pub(crate) blob: Option<BlobName>,
+}
+
 /// What a handle is to somebody.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -87,7 +95,7 @@ pub(crate) enum Standing {
 }
 
 impl Holdings {
-    /// Makes room for an artifact. The blobs returned are nobody's any more. `None` if there is no room even so.
+    /// Makes room for an artifact: what went for it. `None` if there is no room even so.
     pub(crate) fn make_room(
         &mut self,
         owner: &Owner,
@@ -95,7 +103,7 @@ impl Holdings {
         size: u64,
         limits: &Limits,
         now: Timestamp,
-    ) -> Option<Vec<BlobName>> {
+    ) -> Option<Vec<Gone>> {
         if size > limits.artifact_bytes || size > limits.session_bytes || size > limits.total_bytes {
             return None;
         }
@@ -153,8 +161,8 @@ impl Holdings {
         is_new
     }
 
-    /// Takes an artifact out; its blob, if nobody else has it.
-    pub(crate) fn remove(&mut self, handle: Handle) -> Option<BlobName> {
+    /// Takes an artifact out, if it is there.
+    pub(crate) fn remove(&mut self, handle: Handle) -> Option<Gone> {
         let entry = self.entries.remove(&handle)?;
         let Owner { principal, session } = &entry.record.owner;
         if let Some(ages) = self.ages.get_mut(principal) {
@@ -171,14 +179,19 @@ impl Holdings {
             }
         }
         self.remember(handle, entry.record.owner);
-        let shared = self.blobs.get_mut(&entry.blob)?;
+        Some(Gone { handle, blob: self.let_go(entry.blob) })
+    }
+
+    /// One artifact less has this blob; the blob, if that was the last one.
+    fn let_go(&mut self, blob: BlobName) -> Option<BlobName> {
+        let shared = self.blobs.get_mut(&blob)?;
         shared.0 -= 1;
         if shared.0 > 0 {
             return None;
         }
         self.total -= shared.1;
-        self.blobs.remove(&entry.blob);
-        Some(entry.blob)
+        self.blobs.remove(&blob);
+        Some(blob)
     }
 
     fn remember(&mut self, handle: Handle, owner: Owner) {
@@ -192,7 +205,7 @@ impl Holdings {
     }
 
     /// Takes out everything whose time is over.
-    pub(crate) fn expire(&mut self, now: Timestamp) -> Vec<BlobName> {
+    pub(crate) fn expire(&mut self, now: Timestamp) -> Vec<Gone> {
         let over: Vec<Handle> = (self.entries.values())
             .filter(|entry| entry.record.expires_at <= now)
             .map(|entry| entry.record.handle)

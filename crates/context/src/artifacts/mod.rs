@@ -5,15 +5,18 @@
 //! Records are sealed too and survive a restart; what has expired is removed then and whenever room is needed.
 
 mod blob;
+#[cfg(feature = "s3")]
+pub mod bucket;
 mod index;
+mod place;
 mod record;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use portcullis_core::digest::to_hex;
 use portcullis_core::{Clock, Secret, SessionId, Sha256Digest};
@@ -23,16 +26,20 @@ pub use self::index::Limits;
 pub use self::record::{Origin, Owner, Record, Sensitivity};
 
 use self::blob::{Blob, BlobKeys, BlobName};
-use self::index::{Holdings, Standing};
+use self::index::{Gone, Holdings, Standing};
+use self::place::{Drawer, Folder, Place};
 use crate::envelope::{ArtifactRef, NewArtifact};
 use crate::firewall::reference;
 use crate::handle::Handle;
 use crate::lines::Index;
 
-/// Artifacts in a folder of this machine.
+/// How much longer than the longest life of an artifact something lies in a shared place before it is taken away: longer
+/// than any clock is wrong.
+const MARGIN: Duration = Duration::from_secs(3_600);
+
+/// Artifacts in a folder of this machine, or in a bucket that several gateways share.
 pub struct Artifacts {
-    blobs: PathBuf,
-    records: PathBuf,
+    place: Box<dyn Place>,
     keys: BlobKeys,
     limits: Limits,
     clock: Arc<dyn Clock>,
@@ -42,7 +49,7 @@ pub struct Artifacts {
 impl fmt::Debug for Artifacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Artifacts")
-            .field("blobs", &self.blobs)
+            .field("place", &self.place)
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
@@ -54,8 +61,8 @@ pub enum NotKept {
     /// It is too large, or everything else of its principal would have to go and still not make room.
     #[error("there is no room for it")]
     NoRoom,
-    /// The disk failed.
-    #[error("the artifact folder cannot be written: {0}")]
+    /// The disk or the bucket failed.
+    #[error("the place for artifacts cannot be written: {0}")]
     Disk(#[from] io::Error),
 }
 
@@ -68,7 +75,7 @@ pub enum NotThere {
     /// It was there, and the one who asks owned it.
     #[error("the artifact has expired; call the tool again")]
     Expired,
-    /// The disk failed, or the file is not what was written.
+    /// The place failed, or what is there is not what was written.
     #[error("the artifact cannot be read")]
     Unreadable,
 }
@@ -88,41 +95,57 @@ impl Artifacts {
         limits: Limits,
         clock: Arc<dyn Clock>,
     ) -> io::Result<Self> {
-        let (blobs, records) = (folder.join("blobs"), folder.join("records"));
-        for folder in [&blobs, &records] {
-            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-        }
-        let keys = BlobKeys::derive(installation);
-        let holdings = Mutex::default();
-        let artifacts = Self { blobs, records, keys, limits, clock, holdings };
+        let artifacts = Self::at(Box::new(Folder::make(folder)?), installation, limits, clock);
         artifacts.restore()?;
         Ok(artifacts)
     }
 
+    /// The store in a bucket. Gateways with the same key find what the others kept there; what is there already is read
+    /// when somebody asks for it.
+    #[cfg(feature = "s3")]
+    pub fn open_in_bucket(
+        bucket: &bucket::BucketOptions,
+        key: &Secret<[u8; 32]>,
+        limits: Limits,
+        clock: Arc<dyn Clock>,
+    ) -> io::Result<Self> {
+        Ok(Self::at(Box::new(bucket::Bucket::open(bucket)?), key, limits, clock))
+    }
+
+    fn at(place: Box<dyn Place>, key: &Secret<[u8; 32]>, limits: Limits, clock: Arc<dyn Clock>) -> Self {
+        Self { place, keys: BlobKeys::derive(key), limits, clock, holdings: Mutex::default() }
+    }
+
+    /// Everything is this gateway's: what is not known is of no use.
     fn restore(&self) -> io::Result<()> {
         let now = self.clock.now();
         let mut holdings = self.holdings();
-        for (name, path) in files(&self.records)? {
-            let stored = std::fs::read(&path).ok().and_then(|sealed| self.keys.open_small(&name, &sealed));
-            let stored = stored.and_then(|text| serde_json::from_slice::<Stored>(&text).ok());
-            let alive = stored.filter(|stored| stored.record.expires_at > now).and_then(|stored| {
-                let blob = BlobName(portcullis_core::digest::parse_hex(&stored.blob)?);
-                self.blobs.join(blob.hex()).exists().then_some((stored.record, blob))
-            });
+        let blobs: HashSet<String> = self.place.names(Drawer::Blobs, Duration::ZERO)?.into_iter().collect();
+        for name in self.place.names(Drawer::Records, Duration::ZERO)? {
+            let alive = self
+                .stored(&name)
+                .filter(|(record, blob)| record.expires_at > now && blobs.contains(&blob.hex()));
             match alive {
                 Some((record, blob)) => {
                     holdings.add(record, blob);
                 }
-                None => std::fs::remove_file(&path)?,
+                None => self.place.remove(Drawer::Records, &name)?,
             }
         }
-        for (name, path) in files(&self.blobs)? {
+        for name in blobs {
             let blob = portcullis_core::digest::parse_hex(&name).map(BlobName);
             if !blob.is_some_and(|blob| holdings.has_blob(blob)) {
-                std::fs::remove_file(&path)?;
+                self.place.remove(Drawer::Blobs, &name)?;
             }
         }
         Ok(())
+    }
+
+    /// A record where it lies.
+    fn stored(&self, name: &str) -> Option<(Record, BlobName)> {
+        let sealed = place::whole(&*self.place, Drawer::Records, name).ok()?;
+        let stored: Stored = serde_json::from_slice(&self.keys.open_small(name, &sealed)?).ok()?;
+        Some((stored.record, BlobName(portcullis_core::digest::parse_hex(&stored.blob)?)))
     }
 
     /// Keeps an artifact for its owner. What is returned names it.
@@ -156,24 +179,22 @@ impl Artifacts {
         reference.content_hash = Some(record.content_hash.to_string());
         // Entered first, so that nobody removes the blob while it is being written; views find it only afterwards,
         // because nobody knows the handle yet.
-        let is_new = {
-            let mut holdings = self.holdings();
-            let gone = holdings.make_room(owner, blob, size, &self.limits, now).ok_or(NotKept::NoRoom)?;
-            self.forget(&gone);
-            holdings.add(record.clone(), blob)
-        };
-        // Another may be writing the same content; writing it twice is harmless, reading half of it is not possible.
-        let present = !is_new && self.blobs.join(blob.hex()).exists();
+        let is_new = self.with_holdings(|holdings| {
+            let gone = holdings.make_room(owner, blob, size, &self.limits, now);
+            let Some(gone) = gone else { return (Vec::new(), Err(NotKept::NoRoom)) };
+            (gone, Ok(holdings.add(record.clone(), blob)))
+        })?;
+        // Another may be writing the same content; writing it twice is harmless, reading half of it is not possible. In a
+        // shared place it is always written: that it is young is what keeps it there.
+        let present =
+            !is_new && !self.place.is_shared() && self.place.open(Drawer::Blobs, &blob.hex()).is_ok();
         let written = if present {
             Ok(())
         } else {
-            blob::write(&self.keys, &self.blobs, blob, &new.bytes, &Index::of(&new.bytes))
+            blob::write(&self.keys, &*self.place, blob, &new.bytes, &Index::of(&new.bytes))
         };
         if let Err(error) = written.and_then(|()| self.store(&record, blob)) {
-            let mut holdings = self.holdings();
-            if let Some(blob) = holdings.remove(handle) {
-                self.forget(&[blob]);
-            }
+            self.with_holdings(|holdings| (holdings.remove(handle).into_iter().collect(), ()));
             return Err(NotKept::Disk(error));
         }
         Ok(reference)
@@ -181,11 +202,27 @@ impl Artifacts {
 
     /// What is known of an artifact, for its owner; nothing is renewed yet.
     pub fn find(&self, handle: Handle, owner: &Owner) -> Result<Record, NotThere> {
-        let holdings = self.holdings();
-        match holdings.standing(handle, owner, self.clock.now()) {
+        let known = |holdings: &Holdings| match holdings.standing(handle, owner, self.clock.now()) {
             Standing::Alive => Ok(holdings.get(handle).ok_or(NotThere::Unknown)?.record.clone()),
             Standing::Expired => Err(NotThere::Expired),
             Standing::Unknown => Err(NotThere::Unknown),
+        };
+        let found = known(&self.holdings());
+        if found != Err(NotThere::Unknown) || !self.place.is_shared() || self.holdings().get(handle).is_some()
+        {
+            return found;
+        }
+        self.look_up(handle);
+        known(&self.holdings())
+    }
+
+    /// Takes in what another gateway kept, or this one before it was started.
+    fn look_up(&self, handle: Handle) {
+        let Some((record, blob)) = self.stored(&self.record_name(handle)) else { return };
+        let mut holdings = self.holdings();
+        // Somebody else may have looked it up meanwhile.
+        if record.handle == handle && holdings.get(handle).is_none() {
+            holdings.add(record, blob);
         }
     }
 
@@ -201,6 +238,9 @@ impl Artifacts {
 
     /// Opens an artifact for an operator, who owns none and renews none.
     pub fn open_for_operator(&self, handle: Handle) -> Result<Opened<'_>, NotThere> {
+        if self.place.is_shared() && self.holdings().get(handle).is_none() {
+            self.look_up(handle);
+        }
         let (record, blob) = {
             let holdings = self.holdings();
             let entry = holdings.get(handle).ok_or(NotThere::Unknown)?;
@@ -210,7 +250,7 @@ impl Artifacts {
     }
 
     fn opened(&self, record: Record, blob: BlobName) -> Result<Opened<'_>, NotThere> {
-        let blob = Blob::open(&self.keys, &self.blobs, blob, record.size_bytes);
+        let blob = Blob::open(&self.keys, &*self.place, blob, record.size_bytes);
         Ok(Opened { blob: blob.map_err(|_| NotThere::Unreadable)?, record })
     }
 
@@ -225,16 +265,17 @@ impl Artifacts {
 
     /// Forgets an artifact now. False if there is none.
     pub fn remove(&self, handle: Handle) -> bool {
-        let mut holdings = self.holdings();
-        if holdings.get(handle).is_none() {
-            return false;
+        let blob = self.holdings().get(handle).map(|entry| entry.blob);
+        let Some(blob) = blob else { return false };
+        let last = self.with_holdings(|holdings| {
+            let gone = holdings.remove(handle);
+            let last = gone.as_ref().is_some_and(|gone| gone.blob.is_some());
+            (gone.into_iter().collect(), last)
+        });
+        // Who wants it gone wants it gone everywhere: others that kept the same content have to fetch it again.
+        if last && self.place.is_shared() {
+            let _ = self.place.remove(Drawer::Blobs, &blob.hex());
         }
-        let blob = holdings.remove(handle);
-        if let Some(blob) = blob {
-            self.forget(&[blob]);
-        }
-        drop(holdings);
-        let _ = std::fs::remove_file(self.records.join(self.record_name(handle)));
         true
     }
 
@@ -246,28 +287,24 @@ impl Artifacts {
 
     /// Removes what has expired.
     pub fn sweep(&self) {
-        let mut holdings = self.holdings();
-        let gone = holdings.expire(self.clock.now());
-        self.forget(&gone);
-        let alive: HashSet<String> =
-            holdings.records().map(|record| self.record_name(record.handle)).collect();
-        drop(holdings);
-        for (name, path) in files(&self.records).unwrap_or_default() {
-            if !alive.contains(&name) && !name.ends_with(".new") {
-                let _ = std::fs::remove_file(path);
+        let now = self.clock.now();
+        self.with_holdings(|holdings| (holdings.expire(now), ()));
+        if !self.place.is_shared() {
+            return;
+        }
+        // Whoever kept it: no artifact lives longer, and who keeps content again writes it again.
+        for drawer in [Drawer::Records, Drawer::Blobs] {
+            for name in self.place.names(drawer, self.limits.longest + MARGIN).unwrap_or_default() {
+                let _ = self.place.remove(drawer, &name);
             }
         }
     }
 
-    /// A record is not worth waiting for the disk: if it is lost, only a handle is.
     fn store(&self, record: &Record, blob: BlobName) -> io::Result<()> {
         let stored = Stored { record: record.clone(), blob: blob.hex() };
         let name = self.record_name(record.handle);
         let sealed = self.keys.seal_small(&name, &serde_json::to_vec(&stored)?);
-        let (own, aside) = (self.records.join(&name), self.records.join(format!("{name}.new")));
-        let mut file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&aside)?;
-        io::Write::write_all(&mut file, &sealed)?;
-        std::fs::rename(aside, own)
+        self.place.put(Drawer::Records, &name, &mut |out| out.write_all(&sealed))
     }
 
     /// Not the handle itself: who can list the folder could use it.
@@ -275,25 +312,27 @@ impl Artifacts {
         to_hex(&self.keys.name(handle.to_string().as_bytes()).0)
     }
 
-    /// Called with the holdings locked, so that nobody takes a blob up again that is about to go.
-    fn forget(&self, blobs: &[BlobName]) {
-        for blob in blobs {
-            // A file that stays is removed at the next start.
-            let _ = std::fs::remove_file(self.blobs.join(blob.hex()));
+    /// Changes what is kept, and lets what is gone go. Blobs go while the holdings are locked, so that nobody takes one up
+    /// again that is about to go; in a shared place they stay until they are old, and nobody waits for that.
+    fn with_holdings<T>(&self, change: impl FnOnce(&mut Holdings) -> (Vec<Gone>, T)) -> T {
+        let mut holdings = self.holdings();
+        let (gone, outcome) = change(&mut holdings);
+        if !self.place.is_shared() {
+            for blob in gone.iter().filter_map(|gone| gone.blob) {
+                // A file that stays is removed at the next start.
+                let _ = self.place.remove(Drawer::Blobs, &blob.hex());
+            }
         }
+        drop(holdings);
+        for Gone { handle, .. } in gone {
+            let _ = self.place.remove(Drawer::Records, &self.record_name(handle));
+        }
+        outcome
     }
 
     fn holdings(&self) -> MutexGuard<'_, Holdings> {
         self.holdings.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn files(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
-    let entries = std::fs::read_dir(folder)?.map(|entry| {
-        let entry = entry?;
-        Ok((entry.file_name().to_string_lossy().into_owned(), entry.path()))
-    });
-    entries.collect()
 }
 
 /// An artifact that its owner may look at.

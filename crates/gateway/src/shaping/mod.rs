@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portcullis_context::artifacts::bucket::BucketOptions;
 use portcullis_context::{
     About, Artifacts, CallToolResult, Firewall, Keep, Kept, Limits, NotKept, Origin, Owner, Repair,
     Sensitivity,
@@ -44,6 +45,8 @@ pub struct ShapingOptions {
     pub passthrough: bool,
     /// How much is kept, and how long.
     pub limits: Limits,
+    /// Where, if not in the gateway's home (CTX-25).
+    pub bucket: Option<BucketOptions>,
     /// Bytes of one view.
     pub view_max_bytes: usize,
     /// What is shown of some tools' results instead of a summary; the first that matches counts (CTX-41).
@@ -62,6 +65,7 @@ impl Default for ShapingOptions {
             firewall: Firewall::default(),
             passthrough: false,
             limits: Limits::default(),
+            bucket: None,
             view_max_bytes: portcullis_context::view::VIEW_MAX_BYTES,
             keep: Vec::new(),
             results: Vec::new(),
@@ -98,8 +102,10 @@ impl Shaping {
         installation: &Secret<[u8; 32]>,
         clock: Arc<dyn Clock>,
     ) -> std::io::Result<Self> {
-        let artifacts =
-            Artifacts::open_in(&home.join("artifacts"), installation, options.limits, clock.clone())?;
+        let artifacts = match &options.bucket {
+            None => Artifacts::open_in(&home.join("artifacts"), installation, options.limits, clock.clone()),
+            Some(bucket) => Artifacts::open_in_bucket(bucket, installation, options.limits, clock.clone()),
+        }?;
         let sizes = SizeBook::open(&home.join("state"));
         let journal = options.session_log.then(|| Journal::open(home)).transpose()?;
         Ok(Self { options, artifacts: Arc::new(artifacts), sizes, journal, clock })

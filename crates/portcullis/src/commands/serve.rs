@@ -20,11 +20,14 @@ use crate::cli::ServeArgs;
 use crate::config::ModeWord;
 use crate::failure::Failure;
 use crate::home::{self, Daemon};
+use crate::image;
 use crate::operator;
 use crate::operator_listener::OperatorListener;
 
 /// How long requests under way may go on after the stop.
 const DRAIN: Duration = Duration::from_secs(10);
+/// When servers are connected and lists compiled: what starting needed is not needed any more.
+const SETTLED: Duration = Duration::from_secs(3);
 /// What agents on this machine can choose by the socket they attach to.
 const MODES: [Mode; 3] = [Mode::Passthrough, Mode::Transparent, Mode::Gateway];
 
@@ -120,7 +123,15 @@ impl Service {
 
     /// Serves until SIGINT or SIGTERM, then ends in order; a second signal ends at once.
     pub(super) async fn until_stopped(mut self) {
-        self.signals.next().await;
+        let settled = async {
+            tokio::time::sleep(SETTLED).await;
+            image::give_back();
+            std::future::pending::<()>().await
+        };
+        tokio::select! {
+            () = self.signals.next() => {}
+            () = settled => {}
+        }
         self.stop().await;
     }
 

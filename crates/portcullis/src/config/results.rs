@@ -1,6 +1,7 @@
 //! `[redaction]`, `[firewall]`, `[envelope]` and `[artifacts]`: what becomes of results (CTX §11).
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use portcullis_gateway::shaping::ShapingOptions;
 use portcullis_gauntlet::{Glob, Redact};
 use serde::Deserialize;
 
+use super::bucket::BucketSection;
 use crate::failure::Failure;
 
 /// How secrets are taken out of results (CTX-42).
@@ -93,8 +95,12 @@ pub(crate) struct EnvelopeSection {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ArtifactsSection {
-    /// Where: local.
+    /// Where: local or s3.
     backend: Backend,
+    /// Whether replicas may keep them in their own homes, where the others do not find them (CTX-25).
+    allow_local: bool,
+    /// Which bucket.
+    s3: Option<BucketSection>,
     /// How long after it was made or viewed [default: 3600].
     ttl_seconds: Option<u64>,
     /// How much of one session [default: 268435456].
@@ -109,6 +115,22 @@ enum Backend {
     /// In the home folder.
     #[default]
     Local,
+    /// In a bucket of an S3-compatible server.
+    S3,
+}
+
+impl ArtifactsSection {
+    /// Replicas share what their agents may look at, unless the operator lets each keep its own.
+    pub(super) fn fits(&self, replicas: bool) -> Result<(), Failure> {
+        if replicas && matches!(self.backend, Backend::Local) && !self.allow_local {
+            return Err(Failure::field(
+                "artifacts.backend",
+                "with state.postgres artifacts belong in a bucket (artifacts.backend = \"s3\"), or each replica keeps its own and its \
+                 agents must stay with it (artifacts.allow_local = true)",
+            ));
+        }
+        Ok(())
+    }
 }
 
 /// How results are shaped.
@@ -116,9 +138,17 @@ pub(super) fn shaping(
     firewall: &FirewallSection,
     envelope: &EnvelopeSection,
     artifacts: &ArtifactsSection,
+    file: &Path,
 ) -> Result<ShapingOptions, Failure> {
-    let Backend::Local = artifacts.backend;
     let mut options = ShapingOptions::default();
+    options.bucket = match (artifacts.backend, &artifacts.s3) {
+        (Backend::Local, None) => None,
+        (Backend::S3, Some(bucket)) => Some(bucket.options(file)?),
+        _ => {
+            let message = "artifacts.backend = \"s3\" and [artifacts.s3] go together";
+            return Err(Failure::field("artifacts.backend", message));
+        }
+    };
     let usual = Firewall::default();
     options.firewall = Firewall {
         inline_chars: firewall.inline_chars.unwrap_or(usual.inline_chars),

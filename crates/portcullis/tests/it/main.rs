@@ -9,6 +9,7 @@ mod approvals;
 mod audience;
 mod audit;
 mod bounded;
+mod bucket;
 mod by_command;
 mod canary;
 mod captures;

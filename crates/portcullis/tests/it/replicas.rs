@@ -76,7 +76,7 @@ impl Postgres {
     fn config(&self) -> String {
         let socket = self.dir.path().display();
         format!(
-            "[state]\npostgres = \"postgres://portcullis@localhost/postgres?host={socket}\"\n[approvals]\nwait = \"1s\"\n"
+            "[state]\npostgres = \"postgres://portcullis@localhost/postgres?host={socket}\"\n[artifacts]\nallow_local = true\n[approvals]\nwait = \"1s\"\n"
         )
     }
 }
@@ -303,7 +303,12 @@ fn a_copy_of_a_replica_is_refused_and_passwords_do_not_lie_in_the_configuration(
     daemon.stop();
     copy.json(&["mcp", "list"]);
 
-    let config = |line: &str| fs::write(home.path().join("portcullis.toml"), format!("[state]\n{line}\n"));
+    let config = |line: &str| {
+        fs::write(
+            home.path().join("portcullis.toml"),
+            format!("[artifacts]\nallow_local = true\n[state]\n{line}\n"),
+        )
+    };
     config("postgres = \"postgres://me:secret@db.example/x\"").unwrap();
     let (exit, error) = home.fails(&["mcp", "list"]);
     assert!(exit == 7 && !error.to_string().contains("secret"), "{error}");
