@@ -1,5 +1,6 @@
 //! The whole gateway as its users meet it: real processes, real sockets, real files.
 
+mod able;
 mod accepting;
 mod access;
 mod admin;
@@ -54,6 +55,7 @@ mod orders;
 #[path = "../../../audit/tests/it/outsider.rs"]
 mod outsider;
 mod own_objects;
+mod pages;
 mod policy;
 mod promises;
 mod python_servers;
