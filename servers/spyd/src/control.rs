@@ -77,6 +77,8 @@ pub(crate) struct Control {
     pub(crate) split_writes: bool,
     /// Exit before the answer.
     pub(crate) die_on_call: bool,
+    /// Exit in the middle of the answer, which is then no whole line.
+    pub(crate) die_mid_line: bool,
     /// Exit after the answer.
     pub(crate) die_after_call: bool,
     /// Take the request and say nothing.

@@ -310,6 +310,13 @@ impl Spy {
         if control.unknown_id {
             message["id"] = format!("spy-unknown-{}", self.asked.fetch_add(1, Ordering::Relaxed)).into();
         }
+        if control.die_mid_line {
+            outbox.flushed().await;
+            let text = control.written(message);
+            let _ = io::stdout().write_all(&text.as_bytes()[..text.len() / 2]);
+            let _ = io::stdout().flush();
+            self.die("die_mid_line");
+        }
         for _ in 0..=usize::from(control.answer_twice) {
             outbox.send_text(control.written(message), control.split_writes);
         }
