@@ -23,11 +23,12 @@ use portcullis_governance::declaration::Via;
 use portcullis_governance::declaration::live::{self, Difference, LiveSurface, LiveTool};
 use portcullis_governance::record::{ProcessModel, Surface};
 use portcullis_governance::registry::{Availability, ServerEntry};
-use portcullis_upstream::{Connection, Live, Phase, Snapshot, Status, UpstreamError, UpstreamEvent};
+use portcullis_upstream::{Connection, Era, Live, Phase, Snapshot, Status, UpstreamError, UpstreamEvent};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use crate::edge::MODERN;
 pub use key::Caller;
 pub(crate) use key::ConnectionKey;
 pub use line::Channel;
@@ -216,7 +217,8 @@ impl Upstream {
         tool: &AcceptedTool,
         caller: Caller<'_>,
     ) -> Result<Arc<Line>, NotUsable> {
-        let key = ConnectionKey::of(tool, caller, entry, self.common.connection.era());
+        let era = self.common.connection.era().unwrap_or_else(|| accepted_era(entry));
+        let key = ConnectionKey::of(tool, caller, entry, era);
         if key.is_common() {
             return Ok(Arc::clone(&self.common));
         }
@@ -459,6 +461,12 @@ fn check_version(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsabl
         return Err(NotUsable::Drifted { fault: Fault::Version, tools: Vec::new(), reason });
     }
     Ok(())
+}
+
+/// The era that a server spoke when it was accepted.
+fn accepted_era(entry: &ServerEntry) -> Era {
+    let is_modern = entry.declaration.live().protocol_version == MODERN.as_str();
+    if is_modern { Era::Modern } else { Era::Legacy }
 }
 
 /// PRO-63: a server that was told less may list less. What it lists must be what was accepted all the same; gives what it

@@ -41,13 +41,12 @@ impl ConnectionKey {
         Self::default()
     }
 
-    /// The connection of calls of this tool by this caller (SBX-12, PRO-39, PRO-63). `era` is the server's, once that is
-    /// known.
+    /// The connection of calls of this tool by this caller (SBX-12, PRO-39, PRO-63). `era` is the server's.
     pub(crate) fn of(
         tool: &AcceptedTool,
         Caller { session, capabilities }: Caller<'_>,
         server: &ServerEntry,
-        era: Option<Era>,
+        era: Era,
     ) -> Self {
         let sharing = server.declaration.session();
         let told = legacy(capabilities);
@@ -58,7 +57,7 @@ impl ConnectionKey {
             cage: cage.map(|cage| cage.sha256),
             principal: (cage.is_some() || apart.is_some()).then(|| session.principal().clone()),
             session: apart,
-            told: (era != Some(Era::Modern) && !all).then(|| told.to_string()),
+            told: (era == Era::Legacy && !all).then(|| told.to_string()),
         }
     }
 

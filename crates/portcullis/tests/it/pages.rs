@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::agent::Agent;
-use crate::support::{Home, Operator, Spy, eventually, open_home};
+use crate::support::{Daemon, Home, Operator, Spy, eventually, open_home};
 
 const ASKS: &str = "server_requests: [elicitation]";
 const URL: &str = "https://login.example/start?client=spy&state=1%202#here";
@@ -12,7 +12,6 @@ fn wanting(revision: &str, declared: &str) -> (Home, Spy) {
     let home = open_home();
     let spy = Spy::speaking(&home, "spy", revision);
     spy.register_with(&home, declared);
-    wants(&spy, &json!([page(URL)]));
     (home, spy)
 }
 
@@ -29,6 +28,13 @@ fn echo() -> Value {
     json!({"name": "spy__echo", "arguments": {"text": "x"}})
 }
 
+/// Has the tool approved for good by somebody who cannot be shown where that is decided.
+fn approve(daemon: &Daemon, spy: &Spy) {
+    spy.control(&json!({}));
+    let answer = Agent::open(daemon, "2025-11-25").ask("tools/call", echo());
+    assert_eq!(answer["result"]["structuredContent"]["text"], "x", "{answer}");
+}
+
 /// The records about questions.
 fn about_questions(home: &Home, event: &str) -> usize {
     let is = |record: &Value| record["tool_id"].as_str().is_some_and(|id| id.contains("/request:"));
@@ -41,6 +47,8 @@ fn a_modern_client_is_given_the_page_and_the_call_is_made_again_as_it_was() {
     let (home, spy) = wanting("2025-11-25", ASKS);
     let daemon = home.serve();
     let operator = Operator::on_duty(&home);
+    approve(&daemon, &spy);
+    wants(&spy, &json!([page(URL)]));
     let agent = Agent::able(&daemon, "2026-07-28", json!({"elicitation": {"url": {}}}));
     let asked = agent.ask("tools/call", echo());
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
@@ -86,10 +94,13 @@ fn a_server_that_is_never_satisfied_is_not_asked_for_ever() {
     let (home, spy) = wanting("2025-11-25", ASKS);
     let daemon = home.serve();
     let _operator = Operator::on_duty(&home);
+    approve(&daemon, &spy);
+    wants(&spy, &json!([page(URL)]));
     let agent = Agent::able(&daemon, "2026-07-28", json!({"elicitation": {"url": {}}}));
     let mut params = echo();
     let mut rounds = 0;
     let refused = loop {
+        assert!(rounds < 10, "it never ends");
         let answer = agent.ask("tools/call", params.clone());
         if answer["result"]["resultType"] != "input_required" {
             break answer;
@@ -98,7 +109,7 @@ fn a_server_that_is_never_satisfied_is_not_asked_for_ever() {
         params["requestState"] = answer["result"]["requestState"].clone();
         params["inputResponses"] = json!({"page0": {"action": "accept"}});
     };
-    assert_eq!((rounds, spy.calls()), (4, 5), "{refused}");
+    assert_eq!((rounds, spy.calls()), (4, 1 + 5), "{refused}");
     assert!(refused.to_string().contains("more often than is allowed"), "{refused}");
 }
 
@@ -108,6 +119,8 @@ fn a_legacy_client_that_opens_links_hears_it_in_its_own_words_and_others_are_tol
     let (home, spy) = wanting("2025-11-25", ASKS);
     let daemon = home.serve();
     let operator = Operator::on_duty(&home);
+    approve(&daemon, &spy);
+    wants(&spy, &json!([page(URL)]));
     let able = Agent::able(&daemon, "2025-11-25", json!({"elicitation": {"form": {}, "url": {}}}));
     let told = able.ask("tools/call", echo());
     assert_eq!(told["error"]["code"], -32042, "{told}");
@@ -143,6 +156,7 @@ fn a_page_that_nobody_declared_or_that_cannot_be_shown_is_refused() {
     let (home, spy) = wanting("2025-11-25", ASKS);
     let daemon = home.serve();
     let operator = Operator::on_duty(&home);
+    approve(&daemon, &spy);
     let able = json!({"elicitation": {"url": {}}});
     let agent = Agent::able(&daemon, "2026-07-28", able.clone());
     for pages in [
@@ -162,9 +176,11 @@ fn a_page_that_nobody_declared_or_that_cannot_be_shown_is_refused() {
     daemon.stop();
     assert_eq!(about_questions(&home, "permit.issued"), 0);
 
-    let (home, _spy) = wanting("2025-11-25", "");
+    let (home, spy) = wanting("2025-11-25", "");
     let daemon = home.serve();
     let _operator = Operator::on_duty(&home);
+    approve(&daemon, &spy);
+    wants(&spy, &json!([page(URL)]));
     let refused = Agent::able(&daemon, "2026-07-28", able).ask("tools/call", echo());
     assert_eq!(refused["error"]["data"]["details"]["code"], "MP-FH-005", "{refused}");
     assert!(!refused.to_string().contains("login.example"), "{refused}");
@@ -181,9 +197,10 @@ fn the_address_of_a_modern_servers_page_reaches_the_client_as_it_was_written() {
         "resultType": "input_required", "requestState": "s",
         "inputRequests": {"q": {"method": "elicitation/create", "params": page(URL)}},
     });
-    spy.control(&json!({"result": {"echo": asks}}));
     let daemon = home.serve();
     let _operator = Operator::on_duty(&home);
+    approve(&daemon, &spy);
+    spy.control(&json!({"result": {"echo": asks}}));
     let modern = Agent::able(&daemon, "2026-07-28", json!({"elicitation": {"url": {}}}));
     let asked = modern.ask("tools/call", echo());
     assert_eq!(asked["result"]["inputRequests"]["q"]["params"]["url"], URL, "{asked}");

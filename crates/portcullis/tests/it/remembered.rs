@@ -73,12 +73,14 @@ fn an_answer_that_rests_on_questions_is_given_to_nobody_else() {
         let declaration = format!("{}\nserver_requests: [elicitation]\n", spy.declaration());
         home.json_of(&spy.flagged(&home, &declaration, &["--trust-tier", "1"]));
         let daemon = home.serve();
-        let agent = Agent::able(&daemon, "2026-07-28", json!({"elicitation": {"form": {}, "url": {}}}));
-        let echo = |text: &str| agent.call("spy__echo", json!({"text": text}));
+        let able = |how: Value| Agent::able(&daemon, "2026-07-28", json!({"elicitation": how}));
+        // One that opens links would be shown where approvals are decided, as long as there are any to decide.
+        let (fills_in, opens) = (able(json!({})), able(json!({"url": {}})));
+        let echo = |text: &str| fills_in.call("spy__echo", json!({"text": text}));
         earn(&home, echo);
         assert!(!is_hit(&echo("kept")) && is_hit(&echo("kept")), "what rests on nothing is given again");
-        let answered = |answer: Value| {
-            let asked = echo("asked");
+        let answered = |agent: &Agent, answer: Value| {
+            let asked = agent.call("spy__echo", json!({"text": "asked"}));
             assert_eq!(asked["result"]["resultType"], "input_required", "{revision}: {asked}");
             spy.control(&json!({}));
             let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
@@ -91,12 +93,11 @@ fn an_answer_that_rests_on_questions_is_given_to_nobody_else() {
         };
         let operator = Operator::on_duty(&home);
         spy.control(&json!({"server_request": "elicitation/create"}));
-        answered(json!({"action": "accept", "content": {"answer": "a"}}));
+        answered(&fills_in, json!({"action": "accept", "content": {"answer": "a"}}));
         let page = json!({"mode": "url", "elicitationId": "e", "url": "https://a.example/", "message": "m"});
-        spy.control(
-            &json!({"error": {"echo": {"code": -32042, "message": "m", "data": {"elicitations": [page]}}}}),
-        );
-        answered(json!({"action": "accept"}));
+        let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [page]}});
+        spy.control(&json!({"error": {"echo": error}}));
+        answered(&opens, json!({"action": "accept"}));
         let calls = spy.calls();
         assert!(!is_hit(&echo("asked")), "{revision}: it is asked anew");
         assert_eq!(spy.calls(), calls + 1);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | confused deputy (token audience) | `access::tokens_of_the_issuer_count_and_no_others` |
 //! | token passthrough | `access::a_key_names_its_agent_in_every_record_and_nothing_keeps_the_key` |
-//! | SSRF by metadata URL | `upstream`: `oauth::discovery`; `login` |
+//! | SSRF by metadata URL | `login::what_does_not_hold_together_is_refused_and_nothing_is_kept` |
 //! | SSRF by `$ref`, icon URL | [`nothing_that_a_server_names_is_ever_fetched`] |
 //! | SSRF by redirect | `upstream`: `scenarios::http` |
 //! | session hijack | `access::a_session_belongs_to_the_agent_that_opened_it` |
