@@ -452,7 +452,8 @@ impl Spy {
         }
         let progress = Progress { token: request.meta("progressToken").cloned(), outbox };
         let mut result = tools::call(control, name, arguments, progress).await?;
-        if let (false, Some(content)) = (answers.is_empty(), result["content"].as_array_mut()) {
+        let content = result.get_mut("content").and_then(Value::as_array_mut);
+        if let (false, Some(content)) = (answers.is_empty(), content) {
             content.push(json!({ "type": "text", "text": json!({ "answers": answers }).to_string() }));
         }
         Ok(result)
