@@ -59,7 +59,6 @@ pub(super) struct Carried {
     /// The call that waits here for a legacy server's question.
     parked: Option<String>,
     /// Whether the questions are pages to be visited, of which the server hears nothing.
-    #[serde(default)]
     pages: bool,
     questions: BTreeMap<String, Question>,
 }
