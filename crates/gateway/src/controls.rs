@@ -41,6 +41,8 @@ pub struct CallOptions {
     pub tolerant_args: bool,
     /// What a thousand tokens of results cost, in millionths: what quotas of `cost_micros` count.
     pub token_price_micros: u64,
+    /// How long a client may take to answer what a server asks it (PRO §4).
+    pub answer_timeout: Duration,
 }
 
 impl Default for CallOptions {
@@ -55,6 +57,7 @@ impl Default for CallOptions {
             cache: CacheOptions::default(),
             tolerant_args: false,
             token_price_micros: 0,
+            answer_timeout: Duration::from_secs(5 * 60),
         }
     }
 }
@@ -130,6 +133,11 @@ impl Controls {
     /// Where the limits are, for who changes them.
     pub(crate) fn limits(&self) -> Arc<ArcSwap<CallOptions>> {
         self.options.clone()
+    }
+
+    /// How long a client may take to answer what a server asks it.
+    pub(crate) fn answer_timeout(&self) -> Duration {
+        self.options.load().answer_timeout
     }
 
     /// Counts a call, or says which limit it would break. What is refused counts for nothing.

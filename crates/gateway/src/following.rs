@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use portcullis_core::ServerIdentity;
 use portcullis_governance::registry::ToolEntry;
-use portcullis_governance::session::Session;
 use portcullis_upstream::{Following, Inbox, Phase, UpstreamError};
 use tokio::sync::watch;
 
-use crate::upstreams::{Line, NotUsable, Upstream};
+use crate::upstreams::{Caller, Line, NotUsable, Upstream};
 use crate::world::WorldCell;
 
 /// How often it is looked whether the subscriptions still stand, and how seldom at a server that fails.
@@ -24,11 +23,11 @@ impl Upstream {
     pub(crate) async fn follow(
         self: &Arc<Self>,
         world: &Arc<WorldCell>,
-        (entry, session): (&ToolEntry, &Arc<Session>),
+        (entry, caller): (&ToolEntry, Caller<'_>),
         (uri, known_as): (&str, &str),
         inbox: &Arc<Inbox>,
     ) -> Result<Following, NotUsable> {
-        let line = self.line(&entry.server, &entry.tool, session)?;
+        let line = self.line(&entry.server, &entry.tool, caller)?;
         let following = line.connection.followed().follow(uri, known_as, inbox);
         let untold = self.lasting(&entry.server, &line).await?.keep_up().await?;
         if let Some((_, error)) = untold.into_iter().find(|(refused, _)| refused == uri) {

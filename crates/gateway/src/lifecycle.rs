@@ -25,6 +25,7 @@ mod remembering;
 mod stopping;
 pub(crate) mod subscribing;
 pub(crate) mod tasks;
+pub(crate) mod unusable;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use portcullis_core::error::ErrorDocument;
 use portcullis_core::error::{Fault, one_line};
 use portcullis_core::{Actor, Clock, ErrorCode, Item, LogId, Principal, ProposalId, Secret, failpoint};
 use portcullis_gauntlet::{
-    Args, Gauntlet, GauntletError, Grants, ResultType, SafeResult, Screened, recheck, screen,
+    Args, Gauntlet, GauntletError, Grants, PagesWanted, ResultType, SafeResult, Screened, recheck, screen,
 };
 use portcullis_governance::approval::{Book, State};
 use portcullis_governance::boundary::{
@@ -49,13 +50,11 @@ use portcullis_governance::evidence::Evidence;
 use portcullis_governance::notes::{Canonicalized, EnvelopeUsed, Evaluated, Received};
 use portcullis_governance::permit::{Mint, Permit};
 use portcullis_governance::policy::{Authorised, Circumstances, Decision, Verdict};
-use portcullis_governance::record::{Isolation, Transport};
+use portcullis_governance::record::Transport;
 use portcullis_governance::registry::{Availability, ToolEntry};
 use portcullis_governance::request::{CanonicalRequest, RequestError};
 use portcullis_governance::session::{Roll, Session};
 use portcullis_governance::trail::Trail;
-use portcullis_sandbox::doctor;
-use portcullis_sandbox::launch::WAIVABLE;
 use portcullis_store::SharedError;
 use portcullis_upstream::{Beside, Live, UpstreamError, Wants};
 use serde_json::value::RawValue;
@@ -74,7 +73,7 @@ use crate::replay::Replaying;
 use crate::replicas::Replicas;
 use crate::target::{Found, Target};
 use crate::turns::Turn;
-use crate::upstreams::{Channel, NotUsable};
+use crate::upstreams::{Caller, Channel};
 use crate::world::{World, WorldCell};
 
 /// After a wait for an approval that was longer than this, gates are asked again.
@@ -158,6 +157,8 @@ pub struct Call {
     pub repairs: Vec<Repair>,
     /// The proposal whose questions this one answers (GOV-408).
     pub parent: Option<ProposalId>,
+    /// Whether its client was asked something for it: what it then comes to is given to nobody else (PRO-69).
+    pub after_questions: bool,
     /// What it wants said around the arguments.
     pub wants: Wants,
     /// Whether it only fetches the document of a gate: it is not gated itself, and nobody is asked to approve it.
@@ -203,6 +204,8 @@ pub enum Answered {
     Result(SafeResult),
     /// Questions, whose answers a repeated call brings along.
     InputRequired(SafeResult),
+    /// Pages to be visited before the call is repeated as it was (PRO-70).
+    PagesWanted(PagesWanted),
     /// A task: it goes on, and is asked about.
     Task(Box<tasks::Begun>),
     /// A JSON-RPC error of its own.
@@ -317,7 +320,8 @@ impl Lifecycle {
             again.tell(&mut response);
         }
         self.count_result(call, entry, &response);
-        if remembers {
+        // PRO-69: what it said may rest on what its client was asked meanwhile.
+        if remembers && !call.attendant.was_asked() {
             self.remember(fingerprint, &response, entry);
         }
         Ok(response)
@@ -564,8 +568,11 @@ impl Lifecycle {
     ) -> Result<(ValidatedPermit, Channel), ErrorDocument> {
         let path = entry.tool.id().short();
         self.is_isolated(entry, proposal)?;
+        // PRO-63: what may be asked is what the declaration lists and this client can do.
+        let capabilities = call.attendant.capabilities(&entry.server.declaration);
+        let caller = Caller { session: &call.session, capabilities: &capabilities };
         let ready = match proposal.world.upstream(entry.tool.id().server()) {
-            Some(upstream) => upstream.ready(&entry.server, &entry.tool, &call.session).await,
+            Some(upstream) => upstream.ready(&entry.server, &entry.tool, caller).await,
             None => Err(UpstreamError::Closed.into()),
         };
         let channel = ready.map_err(|error| self.not_usable(&error, &permit, entry, proposal))?;
@@ -578,8 +585,6 @@ impl Lifecycle {
                 gauntlet_refusal(&error, entry)
             })?;
         }
-        // PRO-63: what may be asked is what the declaration lists and this client can do.
-        let capabilities = call.attendant.capabilities(&entry.server.declaration);
         let wants = Wants { capabilities, ..call.wants.clone() };
         self.take_use(&permit, entry, proposal).await?;
         let takes_a_use = permit.approval_id().is_some();
@@ -598,86 +603,6 @@ impl Lifecycle {
                 Err(ErrorDocument::fault(Fault::Permit, path, message).with("check", check.as_str()))
             }
             Err(Denied::Audit(AuditBlocked { reason })) => Err(blocked(path, &reason)),
-        }
-    }
-
-    /// A server that runs unmanaged on this machine is not used unless somebody took that upon themselves.
-    fn is_isolated(&self, entry: &ToolEntry, proposal: &mut Proposal) -> Result<(), ErrorDocument> {
-        let record = &entry.server.record;
-        let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
-        let waived = record.isolation_is_waived(self.clock.now());
-        if record.isolation_class != Isolation::UnmanagedLocal || waived || allowed {
-            return Ok(());
-        }
-        let message = match record.isolation_reason {
-            Some(_) => {
-                "the server runs unmanaged on this machine, and nobody has answered for that for 90 days; `portcullis mcp update` with --waive-isolation does so again"
-            }
-            None => {
-                "the server runs unmanaged on this machine; register it as stdio, or add --waive-isolation with a reason"
-            }
-        };
-        proposal.trail.note(EventName::McpIsolationFailure, json!({"facility": "unmanaged_local"}));
-        let document = ErrorDocument::fault(Fault::Isolation, entry.tool.id().short(), message);
-        Err(document.with("facility", "unmanaged_local"))
-    }
-
-    /// The server is not there, or not what was accepted; in the second case it is halted.
-    fn not_usable(
-        &self,
-        error: &NotUsable,
-        permit: &Permit,
-        entry: &ToolEntry,
-        proposal: &mut Proposal,
-    ) -> ErrorDocument {
-        let fault = error.fault();
-        if fault == Fault::Audit {
-            return blocked(entry.tool.id().short(), &error.to_string());
-        }
-        let event = match fault {
-            Fault::Mismatch => EventName::McpDeclarationMismatch,
-            Fault::UngovernedSurface => EventName::McpUngovernedSurfaceDetected,
-            Fault::Version => EventName::McpVersionMismatch,
-            Fault::Isolation => EventName::McpIsolationFailure,
-            _ => EventName::McpServerUnavailable,
-        };
-        let reason = self.cleaned_line(&error.to_string());
-        let server = entry.tool.id().server();
-        proposal.trail.note(event, json!({"code": fault.as_str(), "reason": reason, "server": server}));
-        // One that died with its server is on record already.
-        if !permit.is_revoked() {
-            let data = json!({"permit_id": permit.id(), "reason": fault.as_str()});
-            proposal.trail.note(EventName::PermitInvalidated, data);
-        }
-        self.unusable(error, entry)
-    }
-
-    /// The refusal for a server that cannot be used. One that is not what was accepted is halted.
-    pub(crate) fn unusable(&self, error: &NotUsable, entry: &ToolEntry) -> ErrorDocument {
-        let fault = error.fault();
-        if fault == Fault::Audit {
-            return blocked(entry.tool.id().short(), &error.to_string());
-        }
-        let reason = self.cleaned_line(&error.to_string());
-        if matches!(fault, Fault::Mismatch | Fault::UngovernedSurface | Fault::Version) {
-            entry.server.live.halt();
-            let server = entry.tool.id().server().clone();
-            let _ = self.violations.send(Violation {
-                server,
-                fault,
-                tools: error.tools(),
-                reason: reason.clone(),
-            });
-        }
-        let document = ErrorDocument::fault(fault, entry.tool.id().short(), reason);
-        match error {
-            // SBX-70: what is missing, what was found, what helps.
-            NotUsable::Upstream(UpstreamError::Isolation { facility, detail }) => document
-                .with("facility", facility.as_str())
-                .with("found", one_line(detail))
-                .with("fix", json!(doctor::advice(facility)))
-                .with("waivable", WAIVABLE.contains(&facility.as_str())),
-            _ => document,
         }
     }
 
@@ -778,8 +703,8 @@ impl Lifecycle {
                 }
                 Err(error) => Err(self.withheld(&error, entry, &mut proposal.trail).with("event", event)),
             },
-            ReleasedResponse::RpcError(raw) => match self.upstream_failure(raw, path) {
-                Ok(failure) => Ok(respond(Answered::Failure(failure), mark, proposal)),
+            ReleasedResponse::RpcError(raw) => match self.upstream_words(raw, path) {
+                Ok(answered) => Ok(respond(answered, mark, proposal)),
                 Err(document) => Err(document.with("event", event)),
             },
             ReleasedResponse::TooLarge { bytes } => {

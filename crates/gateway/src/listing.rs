@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::edge::Era;
 use crate::edge::told::reaches;
-use crate::result::{Members, member, write_members};
+use crate::result::{Members, member, with_our_mark, write_members};
 use crate::sealed::Seal;
 use crate::surface::offered::Offered;
 use crate::world::World;
@@ -276,7 +276,7 @@ fn definition(
     changes.push((key, Some(raw(&json!(name)))));
     // REC-21: what we publish ourselves is published as it is written down.
     if !entry.server.record.transport.is_builtin() {
-        changes.push(("_meta", Some(raw(&meta(entry, gauntlet, &members)))));
+        changes.push(("_meta", Some(meta(entry, gauntlet, &members))));
     }
     let changes: Vec<_> = changes.iter().map(|(name, value)| (*name, value.as_deref())).collect();
     let mut out = Vec::with_capacity(text.get().len() + 160);
@@ -306,18 +306,14 @@ fn advertised(
     (shown.as_ref() != Some(&told)).then_some(shown)
 }
 
-/// The server's own `_meta` without what looks like ours, and ours.
-fn meta(entry: &ToolEntry, gauntlet: &Gauntlet, members: &Members<'_>) -> Value {
-    let mut meta = member(members, "_meta")
-        .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
-        .and_then(|meta| match gauntlet.advertised_member(&Value::Object(meta)) {
-            Some(Value::Object(meta)) => Some(meta),
-            _ => None,
-        })
-        .unwrap_or_default();
-    meta.retain(|key, _| !key.starts_with("io.portcullis/"));
-    meta.insert("io.portcullis/tool_id".into(), json!(entry.tool.id()));
-    Value::Object(meta)
+/// The server's own `_meta` without what looks like ours, and ours. What need not be cleaned is as it wrote it.
+fn meta(entry: &ToolEntry, gauntlet: &Gauntlet, members: &Members<'_>) -> Box<RawValue> {
+    let own = member(members, "_meta");
+    let told = own.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok()).filter(Value::is_object);
+    let shown = told.as_ref().and_then(|told| gauntlet.advertised_member(told));
+    let cleaned = shown.as_ref().filter(|shown| Some(*shown) != told.as_ref()).map(raw);
+    let own = own.filter(|_| shown.is_some());
+    with_our_mark(cleaned.as_deref().or(own), ("io.portcullis/tool_id", &json!(entry.tool.id())))
 }
 
 fn raw(value: &Value) -> Box<RawValue> {

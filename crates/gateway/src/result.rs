@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
 use portcullis_gauntlet::{ResultKind, SafeResult};
 
@@ -138,14 +138,9 @@ pub fn in_short(result: &str, view: View<'_>) -> Vec<u8> {
 
 fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {
     let Ok(members) = serde_json::from_slice::<Members<'_>>(result) else { return result.to_vec() };
-    let mut meta = member(&members, "_meta")
-        .filter(|_| view.keeps_meta)
-        .and_then(|raw| serde_json::from_str::<Map<String, Value>>(raw.get()).ok())
-        .unwrap_or_default();
-    meta.retain(|key, _| !key.starts_with("io.portcullis/"));
-    meta.insert("io.portcullis/call".into(), view.mark.clone());
     let raw = |text: String| RawValue::from_string(text).expect("rendered JSON");
-    let meta = raw(Value::Object(meta).to_string());
+    let own = member(&members, "_meta").filter(|_| view.keeps_meta);
+    let meta = with_our_mark(own, ("io.portcullis/call", view.mark));
     let (complete, private, stale) = (raw("\"complete\"".into()), raw("\"private\"".into()), raw("0".into()));
     let modern = view.era == Era::Modern;
     // Only the modern era has result types; what is not complete never gets here (gauntlet).
@@ -170,6 +165,21 @@ fn shaped(result: &[u8], view: View<'_>, other_structured: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(result.len() + 256);
     write_members(&mut out, &members, &changes);
     out
+}
+
+/// A server's `_meta` as it wrote it, without what looks like ours, and ours.
+pub fn with_our_mark(own: Option<&RawValue>, (key, mark): (&str, &Value)) -> Box<RawValue> {
+    let none = || serde_json::from_str("{}").expect("an empty object");
+    let own: Members<'_> = own.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_else(none);
+    let mark = RawValue::from_string(mark.to_string()).expect("a value is JSON");
+    let forged = own.iter().map(|(name, _)| name);
+    let forged = forged.filter(|name| name.starts_with("io.portcullis/") && *name != key);
+    let changes: Vec<(&str, Option<&RawValue>)> =
+        forged.map(|name| (name, None)).chain([(key, Some(&*mark))]).collect();
+    let mut out = Vec::new();
+    write_members(&mut out, &own, &changes);
+    let text = String::from_utf8(out).expect("written from text");
+    RawValue::from_string(text).expect("an object is JSON")
 }
 
 /// The member in which resources can occur, with their URIs mapped so that they can be read (PRO-12). `None` if there
@@ -290,5 +300,12 @@ mod tests {
         );
         let value: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(value["_meta"], json!({"io.portcullis/call": {"proposal_id": "P"}, "own": 2}));
+        // PRO-10: what is its own stays as it wrote it.
+        let out =
+            shaped(r#"{"content":[],"_meta":{"b":12345678901234567890123, "a":"\u00e9"}}"#, Era::Legacy);
+        assert!(
+            out.contains(r#""_meta":{"b":12345678901234567890123,"a":"\u00e9","io.portcullis/call":"#),
+            "{out}"
+        );
     }
 }

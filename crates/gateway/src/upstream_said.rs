@@ -12,7 +12,7 @@ use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::trail::Trail;
 use serde_json::{Value, json};
 
-use crate::lifecycle::{Lifecycle, UpstreamFailure};
+use crate::lifecycle::{Answered, Lifecycle, UpstreamFailure};
 use crate::long_work::off_the_async_threads;
 
 impl Lifecycle {
@@ -46,6 +46,18 @@ impl Lifecycle {
     /// One line of our words and a server's, safe to show.
     pub(crate) fn cleaned_line(&self, text: &str) -> String {
         one_line(self.gauntlet.clean_error(Raw::new(text)).get())
+    }
+
+    /// What a server's own error comes to: pages to be visited first, or a failure (PRO-70).
+    pub(crate) fn upstream_words(&self, raw: Raw<Bytes>, path: &str) -> Result<Answered, ErrorDocument> {
+        match self.gauntlet.pages_wanted(&raw) {
+            Some(Ok(wanted)) => Ok(Answered::PagesWanted(wanted)),
+            Some(Err(reason)) => {
+                let message = format!("the server wants pages visited first, and {reason}");
+                Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message))
+            }
+            None => self.upstream_failure(raw, path).map(Answered::Failure),
+        }
     }
 
     /// A server's own JSON-RPC error. Its code passes (PRO-70) unless it would forge one of ours (GOV-1601).

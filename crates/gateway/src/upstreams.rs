@@ -23,11 +23,13 @@ use portcullis_governance::declaration::Via;
 use portcullis_governance::declaration::live::{self, Difference, LiveSurface, LiveTool};
 use portcullis_governance::record::{ProcessModel, Surface};
 use portcullis_governance::registry::{Availability, ServerEntry};
-use portcullis_governance::session::Session;
-use portcullis_upstream::{Connection, Live, Phase, Snapshot, Status, UpstreamError, UpstreamEvent};
+use portcullis_upstream::{Connection, Era, Live, Phase, Snapshot, Status, UpstreamError, UpstreamEvent};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
 
+use crate::edge::MODERN;
+pub use key::Caller;
 pub(crate) use key::ConnectionKey;
 pub use line::Channel;
 pub(crate) use line::Line;
@@ -68,6 +70,12 @@ pub enum NotUsable {
         /// What differs.
         reason: String,
     },
+    /// It does not offer this to a client that can do no more.
+    #[error("the server offers this only to clients that can do more")]
+    Lacking {
+        /// What the client did not say that it can do, of what the declaration lists.
+        needs: Value,
+    },
 }
 
 impl NotUsable {
@@ -76,6 +84,7 @@ impl NotUsable {
         match self {
             NotUsable::Upstream(error) => error.fault(),
             NotUsable::Drifted { fault, .. } => *fault,
+            NotUsable::Lacking { .. } => Fault::NotAccepted,
         }
     }
 }
@@ -84,7 +93,7 @@ impl NotUsable {
     /// The declared items that are to blame; none if nobody can tell.
     pub fn tools(&self) -> Vec<String> {
         match self {
-            NotUsable::Upstream(_) => Vec::new(),
+            NotUsable::Upstream(_) | NotUsable::Lacking { .. } => Vec::new(),
             NotUsable::Drifted { tools, .. } => tools.clone(),
         }
     }
@@ -94,7 +103,7 @@ impl Upstream {
     /// Nothing is started yet.
     pub fn new(connection: Connection) -> Self {
         Self {
-            common: Line::new(connection, None),
+            common: Line::new(connection, None, false),
             lines: Mutex::default(),
             closed: AtomicBool::new(false),
             drifted: ArcSwapOption::empty(),
@@ -179,15 +188,16 @@ impl Upstream {
         self: &Arc<Self>,
         entry: &ServerEntry,
         tool: &AcceptedTool,
-        session: &Arc<Session>,
+        caller: Caller<'_>,
     ) -> Result<Channel, NotUsable> {
-        let line = self.line(entry, tool, session)?;
+        let line = self.line(entry, tool, caller)?;
         let hold = line.hold();
         let cage = tool.cage().filter(|cage| cage.model == ProcessModel::PerCall);
         // With a credential in its environment a process is started once that may be lent; this one is what it must be like.
         let in_environment = || tool.deliveries().iter().any(|delivery| delivery.via == Via::Env);
         if cage.is_none() || in_environment() {
             let live = self.lasting(entry, &line).await?;
+            is_offered(entry, tool, caller, &line)?;
             return Ok(Channel::new(live, hold, false));
         }
         let live = match line.take_spare() {
@@ -195,18 +205,20 @@ impl Upstream {
             None => self.single(entry, &line).await?,
         };
         let channel = Channel::new(live, hold, true);
+        is_offered(entry, tool, caller, &line)?;
         self.prepare_spare(entry, &line);
         Ok(channel)
     }
 
-    /// The connection over which a thing of this kind is called or followed in this session.
+    /// The connection over which a thing of this kind is called or followed by this caller.
     pub(crate) fn line(
         &self,
         entry: &ServerEntry,
         tool: &AcceptedTool,
-        session: &Arc<Session>,
+        caller: Caller<'_>,
     ) -> Result<Arc<Line>, NotUsable> {
-        let key = ConnectionKey::of(tool, session, entry.declaration.session());
+        let era = self.common.connection.era().unwrap_or_else(|| accepted_era(entry));
+        let key = ConnectionKey::of(tool, caller, entry, era);
         if key.is_common() {
             return Ok(Arc::clone(&self.common));
         }
@@ -225,7 +237,9 @@ impl Upstream {
             Some(cage) => self.common.connection.in_cage(&cage.profile),
             None => self.common.connection.another(),
         };
-        let line = Line::new(connection, key.is_of_session().then(|| Arc::clone(session)));
+        let less = key.is_told_less();
+        let connection = if less { connection.announcing(caller.capabilities) } else { connection };
+        let line = Line::new(connection, key.is_of_session().then(|| Arc::clone(caller.session)), less);
         lines.insert(key, Arc::clone(&line));
         Ok(line)
     }
@@ -256,7 +270,7 @@ impl Upstream {
         }
         let _one_at_a_time = line.verifying.lock().await;
         if !line.is_verified(&live) {
-            self.check(entry, surface(&live.snapshot().await?)?)?;
+            self.look_at(entry, line, surface(&live.snapshot().await?)?)?;
             line.verify(&live);
         }
         Ok(live)
@@ -266,7 +280,7 @@ impl Upstream {
     async fn single(&self, entry: &ServerEntry, line: &Line) -> Result<Arc<Live>, NotUsable> {
         let live = line.connection.single().await?;
         let looked_at = match live.snapshot().await {
-            Ok(snapshot) => surface(&snapshot).and_then(|surface| self.check(entry, surface)),
+            Ok(snapshot) => surface(&snapshot).and_then(|surface| self.look_at(entry, line, surface)),
             Err(error) => Err(error.into()),
         };
         match looked_at {
@@ -299,12 +313,16 @@ impl Upstream {
     /// perhaps nothing is left whose call would connect to it.
     pub async fn recheck(&self, entry: &ServerEntry) -> Result<(), NotUsable> {
         let waits = entry.record.surface == Surface::Dynamic && self.drifted.load().is_some();
-        let live: Vec<Arc<Live>> = self.every_line().iter().filter_map(|line| line.verified()).collect();
+        let live: Vec<(Arc<Line>, Arc<Live>)> = self
+            .every_line()
+            .into_iter()
+            .filter_map(|line| line.verified().map(|live| (line, live)))
+            .collect();
         if live.is_empty() && waits && entry.is_active() {
             return self.lasting(entry, &self.common).await.map(drop);
         }
-        for live in live {
-            self.check(entry, surface(&live.snapshot().await?)?)?;
+        for (line, live) in live {
+            self.look_at(entry, &line, surface(&live.snapshot().await?)?)?;
         }
         Ok(())
     }
@@ -334,6 +352,15 @@ impl Upstream {
     /// Whether the surface of a server that may change it has changed since this was last asked.
     pub(crate) fn take_shift(&self) -> bool {
         self.shifted.swap(false, Ordering::AcqRel)
+    }
+
+    /// Holds what a server lists over one of its connections to what was accepted.
+    fn look_at(&self, entry: &ServerEntry, line: &Line, live: LiveSurface) -> Result<(), NotUsable> {
+        if line.is_told_less() {
+            line.lacks(check_less(entry, &live)?);
+            return Ok(());
+        }
+        self.check(entry, live)
     }
 
     fn check(&self, entry: &ServerEntry, live: LiveSurface) -> Result<(), NotUsable> {
@@ -436,14 +463,55 @@ fn check_version(entry: &ServerEntry, live: &LiveSurface) -> Result<(), NotUsabl
     Ok(())
 }
 
+/// The era that a server spoke when it was accepted.
+fn accepted_era(entry: &ServerEntry) -> Era {
+    let is_modern = entry.declaration.live().protocol_version == MODERN.as_str();
+    if is_modern { Era::Modern } else { Era::Legacy }
+}
+
+/// PRO-63: a server that was told less may list less. What it lists must be what was accepted all the same; gives what it
+/// does not list.
+fn check_less(entry: &ServerEntry, live: &LiveSurface) -> Result<Vec<String>, NotUsable> {
+    check_version(entry, live)?;
+    let mut difference = entry.declaration.drift(live);
+    let mut lacking = std::mem::take(&mut difference.removed);
+    match entry.record.surface {
+        Surface::Static => unchanged(&difference)?,
+        // Whether it changed for everybody is seen where it was told everything.
+        Surface::Dynamic => lacking.extend(difference.changed.into_iter().map(|change| change.tool)),
+    }
+    Ok(lacking)
+}
+
+/// Whether a connection leads to what is called.
+fn is_offered(
+    entry: &ServerEntry,
+    tool: &AcceptedTool,
+    caller: Caller<'_>,
+    line: &Line,
+) -> Result<(), NotUsable> {
+    if line.lists(&listed_as(tool)) {
+        return Ok(());
+    }
+    let declared = entry.declaration.client_capabilities().as_object().into_iter().flatten();
+    let missing = declared.filter(|(kind, how)| caller.capabilities.get(kind.as_str()) != Some(*how));
+    let needs = missing.map(|(kind, how)| (kind.clone(), how.clone())).collect();
+    Err(NotUsable::Lacking { needs: Value::Object(needs) })
+}
+
+/// What a thing is called where differences are told.
+fn listed_as(tool: &AcceptedTool) -> String {
+    match tool.id().item() {
+        Item::Prompt(name) => format!("prompt {name}"),
+        item => item.name().to_owned(),
+    }
+}
+
 /// GOV-502: what is as it was accepted can be called, and nothing else. True if anything is otherwise than before.
 fn take_stock(entry: &ServerEntry, difference: &Difference) -> bool {
     let mut news = false;
     for tool in entry.declaration.tools().iter().chain(entry.declaration.prompts()) {
-        let name = match tool.id().item() {
-            Item::Prompt(name) => format!("prompt {name}"),
-            item => item.name().to_owned(),
-        };
+        let name = listed_as(tool);
         let is_it = |found: &str| found == name;
         let availability = if difference.removed.iter().any(|found| is_it(found)) {
             Availability::Withdrawn

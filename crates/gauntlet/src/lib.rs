@@ -21,6 +21,7 @@
 //! | `kind` | what a result must look like, by what was asked for |
 //! | `leaves`, `blocks` | the strings of a result, cleaned where they stand |
 //! | [`upstream_words`] | what servers say when something goes wrong |
+//! | [`pages`] | pages that servers want visited first |
 //! | [`glob`] | patterns for scopes and tools |
 //! | `tape` | a JSON text, read once |
 //! | `payload` | what a tool's result is, told from its members |
@@ -53,6 +54,7 @@ pub mod gauntlet;
 pub mod glob;
 mod kind;
 mod leaves;
+pub mod pages;
 mod payload;
 pub mod redact;
 pub mod result;
@@ -73,6 +75,7 @@ pub use error::GauntletError;
 pub use gauntlet::{Gauntlet, GauntletConfig, TextJson, ToolOverride, Treatment};
 pub use glob::Glob;
 pub use kind::ResultKind;
+pub use pages::{PagesWanted, URL_ELICITATION_REQUIRED};
 pub use redact::Redact;
 pub use result::{RawResult, ResultType, SafeResult};
 pub use sanitise::clean::{Clean, Raw};

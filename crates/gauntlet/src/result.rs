@@ -5,6 +5,7 @@ use std::fmt;
 use crate::blocks::{self, BlockMark, MAX_BLOCKS, clean_member};
 use crate::gauntlet::TextJson;
 use crate::leaves::{Cleaner, Edits, Fault, MAX_DEPTH, MAX_KEY_BYTES, MAX_NODES};
+use crate::pages;
 use crate::payload::{self, Shape};
 use crate::sanitise::{Escape, Report};
 use crate::tape::{Kind, Tape, View};
@@ -255,6 +256,7 @@ impl Gauntlet {
                 }
                 // PRO-68: a server's state is shown to nobody and goes back to it byte for byte.
                 "isError" | "resultType" | "requestState" => {}
+                "inputRequests" => pages::clean_questions(cleaner, edits, value)?,
                 "contents" if kind == ResultKind::Resource => blocks::clean_contents(cleaner, edits, value)?,
                 "messages" if kind == ResultKind::Prompt => {
                     blocks::clean_messages(cleaner, edits, value, text_json)?;

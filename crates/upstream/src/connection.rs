@@ -154,6 +154,18 @@ impl Connection {
         self.toward((*self.endpoint).clone())
     }
 
+    /// The same, telling its server that it can be asked this and no more (PRO-63).
+    #[must_use]
+    pub fn announcing(mut self, capabilities: &serde_json::Value) -> Self {
+        self.settings.capabilities = capabilities.clone();
+        self
+    }
+
+    /// Which era the server speaks, once that is known.
+    pub fn era(&self) -> Option<Era> {
+        self.era.get()
+    }
+
     fn toward(&self, endpoint: Endpoint) -> Self {
         Self {
             events: self.events.sibling(),

@@ -32,6 +32,13 @@ pub(crate) struct Control {
     pub(crate) instructions: Option<String>,
     /// What tools answer with instead of their result, by tool.
     pub(crate) result: BTreeMap<String, Value>,
+    /// JSON-RPC errors that tools answer with instead of their result, by tool.
+    pub(crate) error: BTreeMap<String, Value>,
+    /// Texts that are written as they are: `"@name@"` in a result becomes the text of that name, and the list of tools is
+    /// the text `tools`.
+    pub(crate) verbatim: BTreeMap<String, String>,
+    /// Tools that are listed only to clients with this capability, by tool.
+    pub(crate) needs: BTreeMap<String, String>,
     /// What resources say instead, by URI.
     pub(crate) texts: BTreeMap<String, String>,
     /// Tools that are not listed and not callable.
@@ -70,6 +77,8 @@ pub(crate) struct Control {
     pub(crate) split_writes: bool,
     /// Exit before the answer.
     pub(crate) die_on_call: bool,
+    /// Exit in the middle of the answer, which is then no whole line.
+    pub(crate) die_mid_line: bool,
     /// Exit after the answer.
     pub(crate) die_after_call: bool,
     /// Take the request and say nothing.
@@ -170,6 +179,14 @@ pub(crate) struct Attempts {
 }
 
 impl Control {
+    /// A message as it is sent.
+    pub(crate) fn written(&self, message: &Value) -> String {
+        let replaced = |text: String, (name, verbatim): (&String, &String)| {
+            text.replace(&format!("\"@{name}@\""), verbatim)
+        };
+        self.verbatim.iter().fold(message.to_string(), replaced)
+    }
+
     /// Whether the answer switches apply to this method.
     pub(crate) fn misbehaves_on(&self, method: &str) -> bool {
         let on = self.on.as_deref().unwrap_or("tools/call");
@@ -249,6 +266,14 @@ mod tests {
         let (second, _) = file.read();
         assert_eq!((second.control.late_ms, second.control.list_changed.times()), (Some(6), 5));
         assert!(second.number > first.number);
+    }
+
+    #[test]
+    fn what_is_verbatim_is_written_as_it_is() {
+        let control: Control = serde_json::from_str(r#"{"verbatim":{"echo":"{ \"n\": 1e2 }"}}"#).unwrap();
+        let message = serde_json::json!({ "result": "@echo@", "other": "@x@" });
+        let written = control.written(&message);
+        assert!(written.contains(r#""result":{ "n": 1e2 }"#) && written.contains("\"@x@\""), "{written}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::catalogue;
 use crate::control::{Control, ControlFile, Generation};
-use crate::frame::{Failure, Frame, Request};
+use crate::frame::{CAPABILITIES_KEY, Failure, Frame, Request};
 use crate::frame_log::FrameLog;
 use crate::offerings;
 use crate::outbox::Outbox;
@@ -61,6 +61,8 @@ struct Listener {
 pub(crate) struct Connection {
     number: u64,
     era: Mutex<Option<Era>>,
+    /// What a legacy client said at `initialize` that it can be asked.
+    capabilities: Mutex<Value>,
     /// PRO-67: whether losing the reader of an answer cancels the request (a modern HTTP stream).
     closing_cancels: bool,
 }
@@ -102,7 +104,7 @@ impl Spy {
     /// A new other side; its era is settled by what it says unless `era` is known.
     pub(crate) fn connection(&self, era: Option<Era>, closing_cancels: bool) -> Arc<Connection> {
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Connection { number, era: Mutex::new(era), closing_cancels })
+        Arc::new(Connection { number, era: Mutex::new(era), capabilities: Mutex::default(), closing_cancels })
     }
 
     pub(crate) fn speaks(&self, era: Era) -> bool {
@@ -270,7 +272,7 @@ impl Spy {
         if odd {
             self.send_oddly(&mut message, control, outbox).await;
         } else {
-            outbox.send(&message);
+            outbox.send_text(control.written(&message), false);
         }
     }
 
@@ -308,8 +310,15 @@ impl Spy {
         if control.unknown_id {
             message["id"] = format!("spy-unknown-{}", self.asked.fetch_add(1, Ordering::Relaxed)).into();
         }
+        if control.die_mid_line {
+            outbox.flushed().await;
+            let text = control.written(message);
+            let _ = io::stdout().write_all(&text.as_bytes()[..text.len() / 2]);
+            let _ = io::stdout().flush();
+            self.die("die_mid_line");
+        }
         for _ in 0..=usize::from(control.answer_twice) {
-            outbox.send_text(message.to_string(), control.split_writes);
+            outbox.send_text(control.written(message), control.split_writes);
         }
         if control.die_after_call {
             outbox.flushed().await;
@@ -323,6 +332,8 @@ impl Spy {
             Era::Legacy => match request.method.as_str() {
                 "initialize" => {
                     let asked = request.params.get("protocolVersion").and_then(Value::as_str);
+                    *lock(&connection.capabilities) =
+                        request.params.get("capabilities").cloned().unwrap_or_default();
                     let mut greeting = json!({
                         "protocolVersion": self.revisions.negotiate(asked.unwrap_or_default()),
                         "capabilities": offerings::capabilities(),
@@ -334,7 +345,7 @@ impl Spy {
                     Ok(greeting)
                 }
                 "ping" => Ok(json!({})),
-                "tools/list" => list(request, control),
+                "tools/list" => list(request, control, &lock(&connection.capabilities)),
                 "tools/call" => self.call(request, control, outbox, Era::Legacy).await,
                 "resources/subscribe" | "resources/unsubscribe" => self.subscription(connection, request),
                 other => {
@@ -347,7 +358,10 @@ impl Spy {
                         "supportedVersions": [MODERN],
                         "capabilities": offerings::capabilities()
                     })),
-                    "tools/list" => cacheable(list(request, control)?),
+                    "tools/list" => {
+                        let able = request.meta(CAPABILITIES_KEY).cloned().unwrap_or_default();
+                        cacheable(list(request, control, &able)?)
+                    }
                     "tools/call" => self.call(request, control, outbox, Era::Modern).await?,
                     "subscriptions/listen" => self.subscribe(connection, request, outbox).await,
                     other => match offerings::answer(request, control) {
@@ -438,7 +452,8 @@ impl Spy {
         }
         let progress = Progress { token: request.meta("progressToken").cloned(), outbox };
         let mut result = tools::call(control, name, arguments, progress).await?;
-        if let (false, Some(content)) = (answers.is_empty(), result["content"].as_array_mut()) {
+        let content = result.get_mut("content").and_then(Value::as_array_mut);
+        if let (false, Some(content)) = (answers.is_empty(), content) {
             content.push(json!({ "type": "text", "text": json!({ "answers": answers }).to_string() }));
         }
         Ok(result)
@@ -509,11 +524,18 @@ impl Spy {
     }
 }
 
-fn list(request: &Request, control: &Control) -> Outcome {
+fn list(request: &Request, control: &Control, able: &Value) -> Outcome {
     let cursor = request.params.get("cursor").and_then(Value::as_str);
-    let (tools, next) =
+    let (mut tools, next) =
         catalogue::page(control, cursor).ok_or_else(|| Failure::new(-32602, "no such cursor"))?;
+    tools.retain(|tool| {
+        let needed = tool["name"].as_str().and_then(|name| control.needs.get(name));
+        needed.is_none_or(|needed| able.get(needed).is_some())
+    });
     let mut result = json!({ "tools": tools });
+    if control.verbatim.contains_key("tools") {
+        result["tools"] = "@tools@".into();
+    }
     if let Some(next) = next {
         result["nextCursor"] = next.into();
     }

@@ -40,6 +40,13 @@ pub(crate) async fn call(
     if !catalogue::tools(control).iter().any(|tool| tool["name"] == name) {
         return Err(Failure::new(-32602, format!("no such tool: {name}")));
     }
+    if let Some(error) = control.error.get(name) {
+        return Err(Failure {
+            code: error["code"].as_i64().unwrap_or(-32603),
+            message: error["message"].as_str().unwrap_or_default().to_owned(),
+            data: error.get("data").cloned(),
+        });
+    }
     if let Some(result) = control.result.get(name) {
         return Ok(result.clone());
     }

@@ -66,6 +66,7 @@ fn told(options: &GatewayOptions) -> Vec<(&'static str, Value)> {
         ("approvals.wait", span(options.approval_wait)),
         ("audit.publish", json!(options.audit.publish)),
         ("audit.segment_bytes", json!(options.segment_bytes)),
+        ("calls.answer_timeout", span(calls.answer_timeout)),
         ("calls.limits.calls_per_minute", json!(calls.calls_per_minute)),
         ("calls.limits.calls_per_session", json!(calls.calls_per_session)),
         ("calls.limits.tokens_per_minute", json!(calls.tokens_per_minute)),

@@ -291,7 +291,7 @@ impl Control {
             Err(NotUsable::Drifted { fault, tools, reason }) => {
                 self.punish(server, fault, &tools, &reason).await;
             }
-            Err(NotUsable::Upstream(error)) => {
+            Err(error @ (NotUsable::Upstream(_) | NotUsable::Lacking { .. })) => {
                 self.note(server, EventName::McpServerUnavailable, &error.to_string());
             }
         }

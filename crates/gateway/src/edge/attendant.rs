@@ -240,6 +240,11 @@ impl Attendant {
         self.pass(notification("notifications/progress", &params), true);
     }
 
+    /// Whether the server asked anything while it worked on the call.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed) > 0
+    }
+
     /// Whether the client can be asked all of this.
     pub(crate) fn can_answer(&self, question: &Question) -> bool {
         self.asker.can_answer(question)

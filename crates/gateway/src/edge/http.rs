@@ -9,6 +9,7 @@ mod deliveries;
 mod eras;
 mod headers;
 mod old_clients;
+mod patience;
 mod places;
 mod respond;
 mod resumable;
@@ -24,7 +25,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use portcullis_audit::Health;
 use portcullis_core::Principal;
 use serde_json::json;
@@ -38,6 +39,7 @@ use crate::control::told_to_stop;
 use crate::exposure::Mode;
 use headers::{SESSION, accepts, foreign, is_json};
 pub(crate) use old_clients::OldClients;
+use patience::{Pulse, Watched};
 pub(crate) use places::Places;
 pub(crate) use resumable::Streams;
 
@@ -50,6 +52,8 @@ pub struct HttpLimits {
     pub headers: usize,
     /// How long a request may take to arrive.
     pub read_timeout: Duration,
+    /// How long a connection may be kept without a request.
+    pub idle_timeout: Duration,
     /// How many streams one agent may have open at once.
     pub streams: usize,
     /// `Origin` values allowed besides loopback ones.
@@ -64,6 +68,7 @@ impl Default for HttpLimits {
             body: 4 << 20,
             headers: 32 << 10,
             read_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(10 * 60),
             streams: 64,
             origins: Vec::new(),
             hosts: Vec::new(),
@@ -100,21 +105,32 @@ impl Edge {
             let _ = stream.set_nodelay(true);
             let (edge, limits, mut stop) = (self.clone(), limits.clone(), stop.clone());
             connections.spawn(async move {
+                let pulse = Pulse::begin();
                 let service = hyper::service::service_fn(|request| {
                     let (edge, limits) = (edge.clone(), limits.clone());
-                    async move { Ok::<_, Infallible>(edge.handle(request, local, &limits).await) }
+                    let served = Pulse::serve(&pulse);
+                    async move {
+                        let reply = edge.handle(request, local, &limits).await;
+                        Ok::<_, Infallible>(reply.map(|body| served.with(body)))
+                    }
                 });
                 let mut builder = hyper::server::conn::http1::Builder::new();
+                // Its own timeout for heads runs between requests too, which may be further apart.
                 builder
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(limits.read_timeout)
+                    .header_read_timeout(None)
+                    .max_header_size(limits.headers)
                     .max_buf_size(limits.headers.max(16 << 10));
-                let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+                let watched = TokioIo::new(Watched::new(stream, pulse.clone()));
+                let mut connection = std::pin::pin!(builder.serve_connection(watched, service));
                 tokio::select! {
                     _ = connection.as_mut() => {}
+                    () = pulse.exhausted(limits.read_timeout, limits.idle_timeout) => {}
                     () = told_to_stop(&mut stop) => {
                         connection.as_mut().graceful_shutdown();
-                        let _ = connection.await;
+                        tokio::select! {
+                            _ = connection => {}
+                            () = pulse.exhausted(limits.read_timeout, limits.idle_timeout) => {}
+                        }
                     }
                 }
             });

@@ -7,9 +7,11 @@
 mod attempts;
 pub(crate) mod attendant;
 mod batch;
+mod calling;
 mod conversation;
 pub mod http;
 mod lines;
+mod listening;
 mod log_level;
 mod news;
 mod outlet;
@@ -36,10 +38,9 @@ use portcullis_core::jsonrpc::{Message, error_response, is_id, result_response};
 use portcullis_core::{ErrorCode, IncidentId, Principal};
 use portcullis_gauntlet::Gauntlet;
 use portcullis_governance::boundary::CancellationSignal;
-use portcullis_governance::declaration::{ServerRequest, TASKS};
-use portcullis_governance::registry::Names;
+use portcullis_governance::declaration::TASKS;
+use portcullis_upstream::Wants;
 use portcullis_upstream::records::hooks::Hooks;
-use portcullis_upstream::{Input, Unanswered, Wants};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
@@ -48,11 +49,10 @@ use crate::access::Access;
 use crate::control::told_to_stop;
 use crate::controls::Controls;
 use crate::exposure::definitions::listed;
-use crate::exposure::shape::shape;
 use crate::exposure::{Manner, Mode, refusal};
-use crate::lifecycle::{Answered, Call, Lifecycle, Response, UpstreamFailure};
+use crate::lifecycle::unusable::REQUIRED_CAPABILITIES;
+use crate::lifecycle::{Call, Lifecycle, UpstreamFailure};
 use crate::listing::{self, List};
-use crate::result::{self, View};
 use crate::sealed::Seal;
 use crate::shaping::Shaping;
 use crate::surface::audience::{Read, Readers};
@@ -61,13 +61,12 @@ use crate::world::WorldCell;
 use attendant::Attendant;
 use conversation::Conversation;
 use log_level::Level;
-use news::{News, Topic};
 use outlet::Outlet;
 pub use own_tools::{OwnCall, OwnTools};
 pub(crate) use params::Params;
 use questions::{Abilities, Asker};
 pub use revision::{Era, MODERN, NEWEST_LEGACY, Revision, SUPPORTED};
-use rounds::{Again, Bound, CameBack, Origin, Parking, Running, Turn};
+use rounds::{Again, Bound, CameBack, Parking, Running, Turn};
 use usable::Usable;
 
 /// Who sends a message, as far as its transport knows.
@@ -137,6 +136,8 @@ pub struct Edge {
     closing: watch::Sender<bool>,
     /// Clients of 2024-11-05 over HTTP, by the unguessable part of the address they post to.
     old_clients: http::OldClients,
+    /// Modern clients that listen.
+    listens: listening::Listens,
     /// Who has how many streams.
     places: Arc<http::Places>,
     /// Subscriptions of records servers that deliver to us.
@@ -205,6 +206,7 @@ impl Edge {
             sessions,
             closing: watch::Sender::new(false),
             old_clients: http::OldClients::default(),
+            listens: listening::Listens::default(),
             places: Arc::default(),
             hooks,
             usable: Arc::default(),
@@ -276,8 +278,8 @@ impl Edge {
                     Ok(CameBack::Parked(running)) => return self.next_turn(running, &bound).await,
                     Ok(CameBack::Again(came)) => again = Some(came),
                     Ok(CameBack::Anew(given)) => ahead = given,
-                    Ok(CameBack::Unanswered { questions, id, round }) => {
-                        return Some(self.input_required(questions, Origin::Parked(id), round, &bound));
+                    Ok(CameBack::Unanswered { questions, origin, round }) => {
+                        return Some(self.input_required(questions, origin, round, &bound));
                     }
                     Err(answer) => return Some(answer),
                 }
@@ -338,7 +340,8 @@ impl Edge {
                     Ok(mut call) => {
                         let mut round = 0;
                         if let Some(again) = came.again {
-                            (call.wants.input, call.parent) = (Some(again.input), again.parent);
+                            (call.wants.input, call.parent) = (again.input, again.parent);
+                            call.after_questions = true;
                             round = again.round;
                         }
                         let manner = match self.stand_in(sender, mode, &mut call) {
@@ -415,61 +418,6 @@ impl Edge {
         capabilities
     }
 
-    /// `subscriptions/listen`: lasts until its client or this gateway goes (PRO-69).
-    async fn listen(
-        &self,
-        sender: &Sender,
-        asked: &Asked<'_>,
-        outlet: &Outlet,
-        mut cancel: CancellationSignal,
-    ) -> Answer {
-        let id = Message::read(asked.message).and_then(|message| message.id.map(ToOwned::to_owned));
-        let wishes = asked.params.and_then(|raw| Params::read(raw).ok()?.notifications);
-        let (Some(id), Some(Ok(wishes))) = (id, wishes.map(|raw| serde_json::from_str::<Value>(raw.get())))
-        else {
-            return Answer::invalid_params("subscriptions/listen takes an object of notifications");
-        };
-        if !outlet.is_open() {
-            return Answer::invalid_params(
-                "subscriptions/listen needs an event stream: the client must accept one, and have fewer open than the operator allows",
-            );
-        }
-        let topics = news::wished(&wishes, |topic| match topic {
-            Topic::Tools => true,
-            Topic::Resources => self.offers("resources/list", Era::Modern),
-            Topic::Prompts => self.offers("prompts/list", Era::Modern),
-        });
-        let inbox = Arc::default();
-        let wishes = match self.wishes(sender, asked, &wishes, &inbox, &cancel).await {
-            Ok(wishes) => wishes,
-            Err(answer) => return answer,
-        };
-        let mut news = News::new(self.world.clone(), self.reader(sender), &topics, inbox);
-        let mut agreed = json!({"notifications": news::agreed(&topics)});
-        if !wishes.granted.is_empty() {
-            let granted: Vec<&String> = wishes.granted.keys().collect();
-            agreed["notifications"]["resourceSubscriptions"] = json!(granted);
-        }
-        if !wishes.refused.is_empty() {
-            agreed["_meta"] = json!({"io.portcullis/refused": wishes.refused});
-        }
-        outlet.send(news::notification("notifications/subscriptions/acknowledged", agreed, Some(&id)));
-        let mut closing = self.closing.subscribe();
-        loop {
-            tokio::select! {
-                changed = news.next() => for (method, params) in changed {
-                    outlet.send(news::notification(method, params, Some(&id)));
-                },
-                () = cancel.cancelled() => break,
-                () = sender.conversation.hung_up() => break,
-                () = told_to_stop(&mut closing) => break,
-            }
-        }
-        drop(wishes);
-        let meta = json!({"io.modelcontextprotocol/subscriptionId": id, "io.modelcontextprotocol/serverInfo": self.server_info()});
-        Answer::Result(json!({"resultType": "complete", "_meta": meta}).to_string().into())
-    }
-
     /// A notification: some are understood, the rest is counted and forgotten.
     pub(crate) fn notified(&self, conversation: &Conversation, method: &str, params: Option<&RawValue>) {
         match method {
@@ -544,11 +492,13 @@ impl Edge {
             trace: meta.trace(),
             ..Wants::default()
         };
-        let asker = Asker { abilities, owed: conversation.owed().clone(), turns: sender.turns.clone() };
+        let (owed, turns) = (conversation.owed().clone(), sender.turns.clone());
+        let asker = Asker { abilities, owed, turns, patience: self.controls.answer_timeout() };
         let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
         let attendant = Arc::new(Attendant::new(token, threshold, outlet, asker, lifecycle, gauntlet));
         Ok(Call {
             parent: None,
+            after_questions: false,
             is_source: false,
             wants,
             attendant,
@@ -565,149 +515,6 @@ impl Edge {
             repairs: Vec::new(),
             cancel,
         })
-    }
-
-    /// Through the lifecycle, and back in the client's words.
-    async fn governed(
-        &self,
-        sender: &Sender,
-        asked: &Asked<'_>,
-        mut call: Call,
-        (begun, mut ahead): (u32, serde_json::Map<String, Value>),
-        manner: &Manner,
-    ) -> Answer {
-        for round in begun.. {
-            let mut response = self.attempted(&call).await;
-            if let Ok(response) = &mut response
-                && !call.repairs.is_empty()
-            {
-                response.mark["arg_repairs"] = json!(call.repairs);
-            }
-            let response = match response {
-                Ok(Response { answered: Answered::Task(begun), mark, .. }) => {
-                    call.attendant.finish();
-                    return self.task_begun(sender.era(), call, manner, *begun, mark).await;
-                }
-                response => response,
-            };
-            let Ok(Response { answered: Answered::InputRequired(result), entry, proposal, .. }) = &response
-            else {
-                call.attendant.finish();
-                let short = self.in_short(sender, asked, &response, &call, manner).await;
-                let answer = self.shown(sender.era(), asked.method, response, short, manner);
-                self.count_shown(&call.session, &answer);
-                self.write_down(&call, &answer);
-                return answer;
-            };
-            let refuse = |document: &ErrorDocument| {
-                Answer::refused(document.clone(), sender.era(), asked.method, manner)
-            };
-            let path = entry.tool.id().short();
-            if round >= rounds::ROUNDS {
-                let message = "the server asked for input more often than is allowed";
-                return refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message));
-            }
-            let required = match self.required(entry, result.json()) {
-                Ok(required) => required,
-                Err(document) => return refuse(&document),
-            };
-            if let Some(question) = required.questions.values().find(|q| !call.attendant.can_answer(q)) {
-                // PRO-63: the client did not say that it can.
-                let kind = question.kind().map_or("", ServerRequest::as_str);
-                let message = format!("the server needs a client that can do {kind}");
-                let data = json!({"requiredCapabilities": {kind: {}}});
-                return Answer::Error { code: -32021, message, data: Some(data) };
-            }
-            // What the client said before it was asked is the answer, if it is one (GOV-408: in a call of its own).
-            if let Some(responses) = required.answered_by(&mut ahead) {
-                if let Err(document) = call.attendant.pass_on(required.questions.values()).await {
-                    return refuse(&document);
-                }
-                call.parent = Some(*proposal);
-                call.wants.input = Some(Input { responses, state: required.state });
-                continue;
-            }
-            if sender.era() == Era::Modern {
-                if let Err(document) = call.attendant.pass_on(required.questions.values()).await {
-                    return refuse(&document);
-                }
-                let rounds::Required { questions, state } = required;
-                let origin = Origin::Server { proposal: *proposal, state };
-                return self.input_required(questions, origin, round + 1, asked.bound);
-            }
-            // A legacy client is asked now, and its answers go into a call of their own (GOV-408).
-            match call.attendant.put(required.questions).await {
-                Ok(responses) => {
-                    call.parent = Some(*proposal);
-                    call.wants.input = Some(Input { responses, state: required.state });
-                }
-                Err(unanswered) => {
-                    let message = match unanswered {
-                        Unanswered::Refused { message, .. } => message,
-                        Unanswered::Undeclared => "the client cannot be asked this".into(),
-                    };
-                    return refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message));
-                }
-            }
-        }
-        Answer::invalid_params("too many rounds")
-    }
-
-    /// What the lifecycle came to, in the client's words.
-    fn shown(
-        &self,
-        era: Era,
-        method: &str,
-        response: Result<Response, ErrorDocument>,
-        short: Option<String>,
-        manner: &Manner,
-    ) -> Answer {
-        match response {
-            Ok(Response { answered: Answered::Result(result), entry, mark, .. }) => {
-                let registry = self.world.load().registry().clone();
-                let server = entry.tool.id().server();
-                let map = |uri: &str| registry.outward_uri(server, uri);
-                let uris: Option<&dyn Fn(&str) -> String> = match registry.names() {
-                    Names::Bare => None,
-                    Names::Prefixed => Some(&map),
-                };
-                let (kind, is_native) = (entry.tool.subject().result(), matches!(manner, Manner::Native));
-                let view = View { era, kind, mark: &mark, keeps_meta: is_native, uris };
-                Answer::Result(match short {
-                    Some(short) => result::in_short(&short, view).into(),
-                    None if is_native => result::for_client(&result, view).into(),
-                    None => shape(result::for_client(&result, view), kind).into(),
-                })
-            }
-            // Taken out before (see `governed`).
-            Ok(Response { answered: Answered::InputRequired(_) | Answered::Task(_), .. }) => {
-                Answer::Error { code: -32603, message: "internal error".into(), data: None }
-            }
-            Ok(Response { answered: Answered::Failure(mut failure), upstream, mark, .. }) => {
-                // A resource that is not there has another code in each era (PRO §1, PRO-70).
-                failure.code = match (method, upstream, era, failure.code) {
-                    ("resources/read", _, Era::Modern, -32002) => -32602,
-                    ("resources/read", portcullis_upstream::Era::Modern, Era::Legacy, -32602) => -32002,
-                    (.., code) => code,
-                };
-                if let Manner::Meta { id, .. } = manner {
-                    // CTX-81: by the facts of the protocol, never by words.
-                    let document =
-                        ErrorDocument::new(ErrorCode::UpstreamError, one_line(id), &failure.message);
-                    let document = document.with("rpc_code", failure.code).with("call", mark);
-                    return Answer::refused(document, era, method, manner);
-                }
-                Answer::upstream(failure, mark)
-            }
-            Err(document) => match Answer::refused(document, era, method, manner) {
-                Answer::Error { code: -32602, message, data }
-                    if method == "resources/read" && era == Era::Legacy =>
-                {
-                    Answer::Error { code: -32002, message, data }
-                }
-                answer => answer,
-            },
-        }
     }
 
     fn list(&self, sender: &Sender, asked: &Asked<'_>) -> Answer {
@@ -876,6 +683,11 @@ impl Answer {
         if method == "resources/read" && document.error == PathNotFound {
             // Where clients of every revision look for what was not found.
             data["uri"] = json!(document.path);
+        }
+        // PRO-63
+        if let (Era::Modern, Some(needs)) = (era, document.details.get(REQUIRED_CAPABILITIES)) {
+            data[REQUIRED_CAPABILITIES] = needs.clone();
+            return Answer::Error { code: -32021, message: document.message.clone(), data: Some(data) };
         }
         // Only a tool has results that say what went wrong.
         if method != "tools/call" && document.error == ArgsInvalid {

@@ -20,8 +20,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::outlet::Outlet;
 use super::rounds::Turn;
 
-/// How long a person may take (PRO §4).
-const PATIENCE: Duration = Duration::from_secs(5 * 60);
 /// How many answers a client may owe at once.
 const MOST: usize = 256;
 /// What a form may not ask for: secrets are not typed into an agent's client.
@@ -46,9 +44,20 @@ impl Abilities {
         self.0["elicitation"]["url"].is_object()
     }
 
+    /// Whether the client fills in forms: so does one that says nothing about how it can be asked.
+    fn fills_in_forms(&self) -> bool {
+        let able = &self.0["elicitation"];
+        able.is_object() && (able["form"].is_object() || !self.opens_links())
+    }
+
     /// Whether the client can be asked this.
     pub(crate) fn can_answer(&self, question: &Question) -> bool {
-        question.kind().is_some_and(|kind| self.has(kind))
+        match question.kind() {
+            Some(ServerRequest::Elicitation) if question.is_page() => self.opens_links(),
+            Some(ServerRequest::Elicitation) => self.fills_in_forms(),
+            Some(kind) => self.has(kind),
+            None => false,
+        }
     }
 
     /// Whether the client takes a task for an answer.
@@ -60,9 +69,16 @@ impl Abilities {
     pub(crate) fn within(&self, declared: &Value) -> Value {
         let mut common = json!({});
         for kind in [ServerRequest::Sampling, ServerRequest::Elicitation, ServerRequest::Roots] {
-            if self.has(kind) && declared.get(kind.as_str()).is_some() {
-                common[kind.as_str()] = json!({});
-            }
+            let Some(declared) = declared.get(kind.as_str()).filter(|_| self.has(kind)) else { continue };
+            common[kind.as_str()] = match kind {
+                ServerRequest::Elicitation => {
+                    let able = [("form", self.fills_in_forms()), ("url", self.opens_links())];
+                    let able = able.iter().filter(|(how, able)| *able && declared.get(how).is_some());
+                    Value::Object(able.map(|(how, _)| ((*how).to_owned(), json!({}))).collect())
+                }
+                // What else a client may be able to do, such as sampling with tools, is not carried.
+                ServerRequest::Sampling | ServerRequest::Roots => json!({}),
+            };
         }
         if self.takes_tasks() && declared["extensions"][TASKS].is_object() {
             common["extensions"] = json!({TASKS: {}});
@@ -82,6 +98,26 @@ impl Question {
     /// What kind of question it is; a prepared one always is of some.
     pub(crate) fn kind(&self) -> Option<ServerRequest> {
         ServerRequest::of_method(&self.method)
+    }
+
+    /// Whether it shows a page instead of a form.
+    fn is_page(&self) -> bool {
+        self.params["mode"] == "url"
+    }
+
+    /// What a client must be able to do for it, in a word.
+    pub(crate) fn needed(&self) -> &'static str {
+        match self.kind() {
+            Some(ServerRequest::Elicitation) if self.is_page() => "elicitation by URL",
+            kind => kind.map_or("", ServerRequest::as_str),
+        }
+    }
+
+    /// The same in the words of a client's capabilities.
+    pub(crate) fn needs(&self) -> Value {
+        let kind = self.kind().map_or("", ServerRequest::as_str);
+        let how = if self.is_page() { json!({"url": {}}) } else { json!({}) };
+        json!({kind: how})
     }
 }
 
@@ -141,7 +177,11 @@ pub(crate) fn prepare(
             }
         }
         ServerRequest::Elicitation => {
-            if params["mode"] != "url" && asks_for_secrets(&params["requestedSchema"]) {
+            if params["mode"] == "url" {
+                if !params["url"].as_str().is_some_and(is_page) {
+                    return Err(refuse("only a page of the web can be shown"));
+                }
+            } else if asks_for_secrets(&params["requestedSchema"]) {
                 return Err(refuse("secrets cannot be asked for in a form"));
             }
             clean(&mut params["message"]);
@@ -166,6 +206,16 @@ fn is_clean(value: &Value, gauntlet: &Gauntlet) -> bool {
         Value::Object(members) => members.iter().all(|(key, member)| fine(key) && is_clean(member, gauntlet)),
         _ => true,
     }
+}
+
+/// Whether somebody can be shown what is there: over http or https, and at the host that it seems to be at.
+fn is_page(url: &str) -> bool {
+    url::Url::parse(url).is_ok_and(|url| {
+        matches!(url.scheme(), "http" | "https")
+            && url.has_host()
+            && url.username().is_empty()
+            && url.password().is_none()
+    })
 }
 
 fn asks_for_secrets(schema: &Value) -> bool {
@@ -222,6 +272,8 @@ pub(crate) struct Asker {
     pub(crate) owed: Arc<Owed>,
     /// A modern client is asked by ending its call.
     pub(crate) turns: Option<mpsc::UnboundedSender<Turn>>,
+    /// How long a person may take (PRO §4).
+    pub(crate) patience: Duration,
 }
 
 impl Asker {
@@ -251,11 +303,12 @@ impl Asker {
             let error = refuse(-32601, "the client cannot be asked this");
             return Box::pin(async move { Err(error) });
         }
+        let patience = self.patience;
         if let Some(turns) = self.turns.clone() {
             return Box::pin(async move {
                 let (sender, answer) = oneshot::channel();
                 let _ = turns.send(Turn { question, answer: sender });
-                match tokio::time::timeout(PATIENCE, answer).await {
+                match tokio::time::timeout(patience, answer).await {
                     // It was judged when it came.
                     Ok(Ok(answer)) => Ok(answer),
                     _ => Err(refuse(-32603, "the client did not answer")),
@@ -279,7 +332,7 @@ impl Asker {
             if !outlet.send(request.to_string().into_bytes()) {
                 return Err(refuse(-32603, "the client does not listen"));
             }
-            match tokio::time::timeout(PATIENCE, answer).await {
+            match tokio::time::timeout(patience, answer).await {
                 Ok(Ok(Ok(answer))) => judge(&question, answer),
                 // The client's own text stays with the client.
                 Ok(Ok(Err(error))) => {
@@ -307,6 +360,46 @@ mod tests {
             assert!(!is_clean(&form(marker), &gauntlet), "{marker:?}");
             assert!(!is_clean(&json!({ marker: 1 }), &gauntlet), "{marker:?} as a key");
         }
+    }
+
+    #[test]
+    fn a_page_is_at_the_host_it_seems_to_be_at() {
+        // PRO §3, PRO-70
+        for fine in ["https://a.example/x?a=1&b=2#c", "http://127.0.0.1:3000/cb"] {
+            assert!(is_page(fine), "{fine}");
+        }
+        for other in
+            ["javascript:alert(1)", "file:///etc/passwd", "https://good.example@evil.example/", "x", ""]
+        {
+            assert!(!is_page(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_client_is_asked_in_the_ways_it_named() {
+        // PRO-63
+        let able = |text: &str| Abilities(serde_json::from_str(text).unwrap());
+        let question =
+            |mode: &str| Question { method: "elicitation/create".into(), params: json!({"mode": mode}) };
+        let declared = json!({"elicitation": {"form": {}, "url": {}}, "roots": {}});
+        for (said, form, url, common) in [
+            (r#"{"elicitation":{}}"#, true, false, json!({"elicitation": {"form": {}}})),
+            (r#"{"elicitation":{"form":{}}}"#, true, false, json!({"elicitation": {"form": {}}})),
+            (r#"{"elicitation":{"url":{}}}"#, false, true, json!({"elicitation": {"url": {}}})),
+            (
+                r#"{"elicitation":{"form":{},"url":{}}}"#,
+                true,
+                true,
+                json!({"elicitation": {"form": {}, "url": {}}}),
+            ),
+            (r#"{"sampling":{"tools":{}},"roots":{"listChanged":true}}"#, false, false, json!({"roots": {}})),
+            ("{}", false, false, json!({})),
+        ] {
+            let able = able(said);
+            assert_eq!((able.can_answer(&question("form")), able.can_answer(&question("url"))), (form, url));
+            assert_eq!(able.within(&declared), common, "{said}");
+        }
+        assert_eq!(able(r#"{"elicitation":{}}"#).within(&json!({"roots": {}})), json!({}));
     }
 
     #[test]

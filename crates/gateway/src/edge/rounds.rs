@@ -13,6 +13,8 @@ use portcullis_core::digest::to_hex;
 use portcullis_core::error::{ErrorDocument, Fault};
 use portcullis_core::jsonrpc::Message;
 use portcullis_core::{ErrorCode, ProposalId, Sha256Digest};
+use portcullis_gauntlet::Clean;
+use portcullis_governance::declaration::ServerRequest;
 use portcullis_governance::registry::ToolEntry;
 use portcullis_upstream::{Input, Unanswered};
 use rand::RngExt as _;
@@ -31,8 +33,6 @@ use crate::world::World;
 
 /// GOV-408.
 pub(super) const ROUNDS: u32 = 4;
-/// PRO §4: how long a client may take to come back.
-const LIFE_MS: u64 = 5 * 60 * 1_000;
 /// The longest state handed to a client.
 const LONGEST_STATE: usize = 64 << 10;
 /// The one key under which a legacy server's question is put.
@@ -43,6 +43,8 @@ const ONLY: &str = "question";
 pub(super) struct Required {
     pub(super) questions: BTreeMap<String, Question>,
     pub(super) state: Option<String>,
+    /// Whether the server hears nothing of the answers: it is called again as it was (PRO-70).
+    pub(super) is_plain: bool,
 }
 
 /// What is inside a request state of ours.
@@ -56,6 +58,8 @@ pub(super) struct Carried {
     upstream: Option<String>,
     /// The call that waits here for a legacy server's question.
     parked: Option<String>,
+    /// Whether the questions are pages to be visited, of which the server hears nothing.
+    pages: bool,
     questions: BTreeMap<String, Question>,
 }
 
@@ -184,19 +188,17 @@ impl Edge {
             Some(id) => {
                 let Some(answer) = responses.remove(ONLY) else {
                     // The question stands; the call waits on.
-                    return Ok(CameBack::Unanswered {
-                        questions: carried.questions,
-                        id,
-                        round: carried.round,
-                    });
+                    let (questions, round) = (carried.questions, carried.round);
+                    return Ok(CameBack::Unanswered { questions, origin: Origin::Parked(id), round });
                 };
                 let gone = || Answer::invalid_params("the call no longer waits for this answer; begin again");
                 let (running, waiting) = self.parking.fetch(&id).ok_or_else(gone)?;
                 waiting.send(answer).map_err(|_| gone())?;
                 Ok(CameBack::Parked(running))
             }
+            None if carried.pages => visited(carried, &responses),
             None => {
-                let input = Input { responses: Value::Object(responses), state: carried.upstream };
+                let input = Some(Input { responses: Value::Object(responses), state: carried.upstream });
                 Ok(CameBack::Again(Again { input, round: carried.round, parent: carried.parent }))
             }
         }
@@ -218,23 +220,52 @@ impl Edge {
             #[serde(default)]
             params: Option<Box<RawValue>>,
         }
+        let unreadable = |_| {
+            let message = "the server's questions are not readable";
+            Box::new(ErrorDocument::new(ErrorCode::UpstreamError, entry.tool.id().short(), message))
+        };
+        let raw: Raw = serde_json::from_slice(result).map_err(unreadable)?;
+        let empty = || RawValue::from_string("{}".into()).expect("an empty object");
+        let asked = (raw.input_requests.into_iter())
+            .map(|(key, asked)| (key, asked.method, asked.params.unwrap_or_else(empty)));
+        let questions = self.prepared(entry, asked)?;
+        Ok(Required { questions, state: raw.request_state, is_plain: false })
+    }
+
+    /// The pages that a server wants visited first, each an elicitation like any other (PRO-70).
+    pub(super) fn required_pages(
+        &self,
+        entry: &ToolEntry,
+        pages: &[Clean<Value>],
+    ) -> Result<Required, Box<ErrorDocument>> {
+        let method = ServerRequest::Elicitation.method();
+        let asked = pages.iter().enumerate().map(|(index, page)| {
+            let params = serde_json::value::to_raw_value(page.get()).expect("a value is JSON");
+            (format!("page{index}"), method.to_owned(), params)
+        });
+        Ok(Required { questions: self.prepared(entry, asked)?, state: None, is_plain: true })
+    }
+
+    /// Each question as it may be put, or why one may not.
+    fn prepared(
+        &self,
+        entry: &ToolEntry,
+        asked: impl Iterator<Item = (String, String, Box<RawValue>)>,
+    ) -> Result<BTreeMap<String, Question>, Box<ErrorDocument>> {
         let path = entry.tool.id().short();
-        let refuse = |message: &str| Box::new(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
-        let raw: Raw =
-            serde_json::from_slice(result).map_err(|_| refuse("the server's questions are not readable"))?;
         let mut questions = BTreeMap::new();
-        for (index, (key, asked)) in (0..).zip(raw.input_requests) {
-            let empty = || RawValue::from_string("{}".into()).expect("an empty object");
-            let params = asked.params.unwrap_or_else(empty);
-            match questions::prepare(entry, &asked.method, &params, index, None) {
+        for (index, (key, method, params)) in (0..).zip(asked) {
+            match questions::prepare(entry, &method, &params, index, None) {
                 Ok(question) => {
                     questions.insert(key, question);
                 }
-                Err(Unanswered::Refused { message, .. }) => return Err(refuse(&message)),
+                Err(Unanswered::Refused { message, .. }) => {
+                    return Err(Box::new(ErrorDocument::new(ErrorCode::UpstreamError, path, message)));
+                }
                 Err(Unanswered::Undeclared) => {
                     // MP-FH-005: as if a legacy server had asked.
                     let fault = Fault::UngovernedSurface;
-                    let shown = portcullis_core::name::printable(&asked.method);
+                    let shown = portcullis_core::name::printable(&method);
                     let reason = format!("it asked the client for {shown}, which is not declared");
                     entry.server.live.halt();
                     let server = entry.tool.id().server().clone();
@@ -248,7 +279,7 @@ impl Edge {
                 }
             }
         }
-        Ok(Required { questions, state: raw.request_state })
+        Ok(questions)
     }
 
     /// `input_required` for a modern client.
@@ -264,12 +295,15 @@ impl Edge {
                 (key.clone(), json!({"method": question.method, "params": question.params}))
             })
             .collect();
-        let expires = self.lifecycle.clock.now().as_millis() + LIFE_MS;
-        let (parent, upstream, parked) = match origin {
-            Origin::Parked(id) => (None, None, Some(id)),
-            Origin::Server { proposal, state } => (Some(proposal), state, None),
+        // PRO §4: as long as a client may take to come back.
+        let life = u64::try_from(self.controls.answer_timeout().as_millis()).unwrap_or(u64::MAX);
+        let expires = self.lifecycle.clock.now().as_millis().saturating_add(life);
+        let (parent, upstream, parked, pages) = match origin {
+            Origin::Parked(id) => (None, None, Some(id), false),
+            Origin::Server { proposal, state } => (Some(proposal), state, None, false),
+            Origin::Pages { proposal } => (Some(proposal), None, None, true),
         };
-        let carried = Carried { expires, round, parent, upstream, parked, questions };
+        let carried = Carried { expires, round, parent, upstream, parked, pages, questions };
         let text = serde_json::to_vec(&carried).expect("plain values are JSON");
         if text.len() > LONGEST_STATE {
             let message = "the server's questions are too long to be carried".into();
@@ -287,12 +321,29 @@ impl Edge {
     }
 }
 
+/// A server that wanted pages visited is called again once all of them were opened. Whoever does not want to open one does
+/// not want the call.
+fn visited(carried: Carried, responses: &Map<String, Value>) -> Result<CameBack, Answer> {
+    let Carried { round, parent, questions, .. } = carried;
+    if responses.values().any(|answer| answer["action"] != "accept") {
+        let message = "the page that the server wants visited first was not opened";
+        let document = ErrorDocument::new(ErrorCode::UpstreamError, "elicitation/create", message);
+        return Err(Answer::for_the_model(&document.with("code", "declined"), Era::Modern));
+    }
+    match parent {
+        Some(proposal) if responses.len() < questions.len() => {
+            Ok(CameBack::Unanswered { questions, origin: Origin::Pages { proposal }, round })
+        }
+        _ => Ok(CameBack::Again(Again { input: None, round, parent })),
+    }
+}
+
 /// How a client came back.
 pub(super) enum CameBack {
     /// With nothing that was asked for: as if it came for the first time, with answers to what it expects to be asked.
     Anew(Map<String, Value>),
-    /// To a call that waited here, without the answer it waits for.
-    Unanswered { questions: BTreeMap<String, Question>, id: String, round: u32 },
+    /// Without the answer that is waited for.
+    Unanswered { questions: BTreeMap<String, Question>, origin: Origin, round: u32 },
     /// To a call that waited here.
     Parked(Running),
     /// With input for a new call.
@@ -302,7 +353,8 @@ pub(super) enum CameBack {
 /// What a call that is made again brings along.
 #[derive(Debug)]
 pub(super) struct Again {
-    pub(super) input: Input,
+    /// For the server; nothing where it is called again as it was.
+    pub(super) input: Option<Input>,
     pub(super) round: u32,
     pub(super) parent: Option<ProposalId>,
 }
@@ -310,6 +362,9 @@ pub(super) struct Again {
 impl Required {
     /// The answers to all of the questions, if a client gave them before it was asked and they fit. They are used once.
     pub(super) fn answered_by(&self, given: &mut Map<String, Value>) -> Option<Value> {
+        if self.is_plain {
+            return None;
+        }
         let given = std::mem::take(given);
         let judged = |(key, question): (&String, &Question)| {
             let answer = questions::judge(question, given.get(key)?.clone()).ok()?;
@@ -326,6 +381,8 @@ pub(super) enum Origin {
     Parked(String),
     /// A modern server, by ending the call.
     Server { proposal: ProposalId, state: Option<String> },
+    /// A server that wants pages visited before it is called again.
+    Pages { proposal: ProposalId },
 }
 
 /// Only modern clients end a round by ending the call.

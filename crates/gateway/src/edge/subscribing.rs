@@ -20,7 +20,7 @@ use super::outlet::Outlet;
 use super::{Answer, Asked, Edge, Era, Params, Sender};
 use crate::lifecycle::Call;
 use crate::target::Target;
-use crate::upstreams::NotUsable;
+use crate::upstreams::{Caller, NotUsable};
 
 /// How many resources one client may follow at once.
 const MOST: usize = 256;
@@ -150,7 +150,9 @@ impl Edge {
         let world = self.world.load();
         let followed = match world.upstream(entry.tool.id().server()) {
             Some(upstream) => {
-                let whose = (&**entry, &call.session);
+                let capabilities = call.attendant.capabilities(&entry.server.declaration);
+                let caller = Caller { session: &call.session, capabilities: &capabilities };
+                let whose = (&**entry, caller);
                 upstream.follow(&self.world, whose, (&decided.uri, uri), inbox).await
             }
             None => Err(UpstreamError::Closed.into()),

@@ -16,7 +16,7 @@ use portcullis_core::jsonrpc::Message;
 use portcullis_core::{ErrorCode, Principal, Timestamp};
 use portcullis_gauntlet::{TaskReport, TaskStatus};
 use portcullis_governance::boundary::CancellationSignal;
-use portcullis_governance::declaration::{ServerRequest, TASKS};
+use portcullis_governance::declaration::TASKS;
 use portcullis_upstream::Unanswered;
 use rand::RngExt as _;
 use serde_json::{Map, Value, json};
@@ -247,9 +247,8 @@ impl Edge {
                     state.questions.values().find(|question| !abilities.can_answer(question))
                 {
                     // PRO-63: the client did not say that it can.
-                    let kind = question.kind().map_or("", ServerRequest::as_str);
-                    let message = format!("the task needs a client that can do {kind}");
-                    let data = json!({"requiredCapabilities": {kind: {}}});
+                    let message = format!("the task needs a client that can do {}", question.needed());
+                    let data = json!({"requiredCapabilities": question.needs()});
                     return Err(Answer::Error { code: -32021, message, data: Some(data) });
                 }
                 let requests = (state.questions.iter())

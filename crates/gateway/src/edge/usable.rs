@@ -197,11 +197,13 @@ impl Edge {
         let entry = world.registry().tools().iter().find(|entry| entry.tool.id().short() == gated).cloned();
         let entry = entry.ok_or("no_source")?;
         let session = conversation.session();
-        let asker = Asker { abilities: Abilities::default(), owed: conversation.owed().clone(), turns: None };
+        let (owed, patience) = (conversation.owed().clone(), self.controls.answer_timeout());
+        let asker = Asker { abilities: Abilities::default(), owed, turns: None, patience };
         let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
         let (_canceller, cancel) = CancellationSignal::pair();
         let call = Call {
             parent: None,
+            after_questions: false,
             is_source: true,
             wants: Wants::default(),
             attendant: Arc::new(Attendant::new(None, Level::OFF, Outlet::None, asker, lifecycle, gauntlet)),

@@ -146,6 +146,7 @@ impl Lifecycle {
             arguments: None,
             repairs: Vec::new(),
             parent: Some(during.proposal),
+            after_questions: false,
             wants: Wants::default(),
             is_source: false,
             attendant,

@@ -18,7 +18,7 @@ impl Lifecycle {
     pub(super) fn remembers(&self, call: &Call, entry: &ToolEntry, decision: &Decision<'_>) -> bool {
         self.remembered.concerns(entry)
             && decision.verdict() == Verdict::Unattended
-            && call.wants.input.is_none()
+            && !call.after_questions
             && !call.is_source
             && self.replaying.is_none()
     }

@@ -16,6 +16,7 @@ use portcullis_upstream::{Era, UpstreamError, Wants};
 use serde_json::{Value, json};
 
 use super::{Answered, Call, Lifecycle, Proposal, Response, blocked, out_of_touch};
+use crate::upstreams::Caller;
 
 /// A task that a call was answered with.
 #[derive(Debug)]
@@ -145,8 +146,10 @@ impl Lifecycle {
         let mut trail = Trail::open(&self.log, work.proposal, &work.lineage);
         trail.about(&entry.tool, entry.server.trust_in(entry.tool.id()).as_str());
         let world = self.world.load();
+        let capabilities = call.attendant.capabilities(&entry.server.declaration);
+        let caller = Caller { session: &call.session, capabilities: &capabilities };
         let ready = match world.upstream(entry.tool.id().server()) {
-            Some(upstream) => upstream.ready(&entry.server, &entry.tool, &call.session).await,
+            Some(upstream) => upstream.ready(&entry.server, &entry.tool, caller).await,
             None => Err(UpstreamError::Closed.into()),
         };
         let channel = ready.map_err(|error| self.unusable(&error, entry))?;
@@ -161,7 +164,6 @@ impl Lifecycle {
             params: params.as_bytes(),
             mirrored: &[],
         };
-        let capabilities = call.attendant.capabilities(&entry.server.declaration);
         let wants = Wants { capabilities, ..Wants::default() };
         let channel_of_call = channel.addressed(&wants);
         let admitted = self

@@ -17,6 +17,10 @@ pub(crate) struct Line {
     pub(crate) connection: Connection,
     /// The session of a client that alone uses it, if one does (PRO-39).
     session: Option<Arc<Session>>,
+    /// Whether its server was told less than its declaration lists, and so may list less (PRO-63).
+    told_less: bool,
+    /// What it does not list for that reason.
+    lacking: Mutex<Vec<String>>,
     verified: ArcSwapOption<Live>,
     pub(super) verifying: tokio::sync::Mutex<()>,
     /// Found equal to the declaration, and waiting for a call of its own.
@@ -29,10 +33,12 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    pub(super) fn new(connection: Connection, session: Option<Arc<Session>>) -> Arc<Self> {
+    pub(super) fn new(connection: Connection, session: Option<Arc<Session>>, told_less: bool) -> Arc<Self> {
         Arc::new(Self {
             connection,
             session,
+            told_less,
+            lacking: Mutex::default(),
             verified: ArcSwapOption::empty(),
             verifying: tokio::sync::Mutex::default(),
             spare: Mutex::default(),
@@ -40,6 +46,23 @@ impl Line {
             used: Mutex::new(Instant::now()),
             keeper: OnceLock::new(),
         })
+    }
+
+    pub(super) fn is_told_less(&self) -> bool {
+        self.told_less
+    }
+
+    /// Whether its server lists this, as governance names it.
+    pub(super) fn lists(&self, item: &str) -> bool {
+        !self.lacking().iter().any(|lacking| lacking == item)
+    }
+
+    pub(super) fn lacks(&self, items: Vec<String>) {
+        *self.lacking() = items;
+    }
+
+    fn lacking(&self) -> MutexGuard<'_, Vec<String>> {
+        self.lacking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the session that it is for is over.

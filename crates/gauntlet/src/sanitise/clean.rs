@@ -30,6 +30,10 @@ impl<T> Raw<T> {
         Self(value)
     }
 
+    pub(crate) fn inner(&self) -> &T {
+        &self.0
+    }
+
     pub(crate) fn into_inner(self) -> T {
         self.0
     }

@@ -546,8 +546,13 @@ impl Body {
     /// The same in the words of a client's capabilities: what we say upstream that we can be asked.
     pub fn client_capabilities(&self) -> Value {
         let requests = self.accepted_requests();
-        let members =
-            requests.iter().map(|request| (request.kind.as_str().to_owned(), serde_json::json!({})));
+        let members = requests.iter().map(|request| {
+            let how = match request.kind {
+                ServerRequest::Elicitation => serde_json::json!({"form": {}, "url": {}}),
+                ServerRequest::Sampling | ServerRequest::Roots => serde_json::json!({}),
+            };
+            (request.kind.as_str().to_owned(), how)
+        });
         let mut capabilities = Value::Object(members.collect());
         if self.tasks {
             capabilities["extensions"] = serde_json::json!({TASKS: {}});

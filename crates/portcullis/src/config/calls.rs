@@ -6,6 +6,7 @@ use std::time::Duration;
 use portcullis_gateway::controls::CallOptions;
 use portcullis_gateway::remembered::CacheOptions;
 use portcullis_gauntlet::Glob;
+use portcullis_governance::declaration::Span;
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -23,6 +24,8 @@ pub(crate) struct CallsSection {
     tolerant_args: bool,
     /// What a thousand tokens of results cost, in millionths: what quotas of cost_micros count [default: 0].
     token_price_micros: u64,
+    /// How long a client may take to answer what a server asks it, 1s to 1h [default: 5m].
+    answer_timeout: Option<Span>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -84,6 +87,10 @@ impl CallsSection {
                 "calls.retry.max_attempts must be 1 to 10",
             ));
         }
+        let answer_timeout = self.answer_timeout.map_or(CallOptions::default().answer_timeout, |span| span.0);
+        if !(Duration::from_secs(1)..=Duration::from_secs(3_600)).contains(&answer_timeout) {
+            return Err(Failure::field("calls.answer_timeout", "calls.answer_timeout must be 1s to 1h"));
+        }
         let limits = &self.limits;
         let tools =
             limits.tools.iter().map(|(tools, limit)| Ok((glob("calls.limits.tools", tools)?, *limit)));
@@ -107,6 +114,7 @@ impl CallsSection {
             cache,
             tolerant_args: self.tolerant_args,
             token_price_micros: self.token_price_micros,
+            answer_timeout,
         })
     }
 }

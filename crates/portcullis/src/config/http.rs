@@ -19,6 +19,8 @@ pub(crate) struct HttpSection {
     header_bytes: Option<usize>,
     /// How long a request may take to arrive, 1s to 10m.
     read_timeout: Option<Span>,
+    /// How long a connection is kept without a request, 1s to 24h.
+    idle_timeout: Option<Span>,
     /// How many streams one agent may have open, 1 to 4096.
     streams: Option<usize>,
 }
@@ -36,18 +38,20 @@ impl HttpSection {
             let field = format!("gateway.http.{name}");
             Err(Failure::field(&field, format!("{field} must be {least} to {most}")))
         };
-        let read_timeout = self.read_timeout.map_or(usual.read_timeout, |span| span.0);
-        if !(Duration::from_secs(1)..=Duration::from_secs(600)).contains(&read_timeout) {
-            return Err(Failure::field(
-                "gateway.http.read_timeout",
-                "gateway.http.read_timeout must be 1s to 10m",
-            ));
-        }
+        let span = |name: &str, value: Option<Span>, usual: Duration, (longest, said): (u64, &str)| {
+            let value = value.map_or(usual, |span| span.0);
+            if (Duration::from_secs(1)..=Duration::from_secs(longest)).contains(&value) {
+                return Ok(value);
+            }
+            let field = format!("gateway.http.{name}");
+            Err(Failure::field(&field, format!("{field} must be 1s to {said}")))
+        };
         Ok(HttpLimits {
             body: bound("body_bytes", self.body_bytes, usual.body, 64 << 10..=64 << 20)?,
             headers: bound("header_bytes", self.header_bytes, usual.headers, 8 << 10..=256 << 10)?,
             streams: bound("streams", self.streams, usual.streams, 1..=4096)?,
-            read_timeout,
+            read_timeout: span("read_timeout", self.read_timeout, usual.read_timeout, (600, "10m"))?,
+            idle_timeout: span("idle_timeout", self.idle_timeout, usual.idle_timeout, (86_400, "24h"))?,
             ..usual
         })
     }

@@ -137,9 +137,13 @@ fn an_agent_has_as_many_streams_and_as_large_requests_as_its_operator_allows() {
     let headers = [("Content-Type", "application/json")];
     assert_eq!(daemon.http("POST", "/mcp", &headers, &long.to_string()).unwrap().status, 413);
     drop(daemon);
-    for (key, value) in
-        [("streams", "0"), ("body_bytes", "1"), ("header_bytes", "1"), ("read_timeout", "\"1h\"")]
-    {
+    for (key, value) in [
+        ("streams", "0"),
+        ("body_bytes", "1"),
+        ("header_bytes", "1"),
+        ("read_timeout", "\"1h\""),
+        ("idle_timeout", "\"25h\""),
+    ] {
         let home = Home::new(&format!("[gateway.http]\n{key} = {value}\n"));
         let (exit, error) = home.fails(&["serve", "--listen", "127.0.0.1:0"]);
         assert_eq!((exit, &error["field"]), (7, &json!(format!("gateway.http.{key}"))), "{error}");

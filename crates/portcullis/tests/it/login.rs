@@ -43,6 +43,8 @@ struct Issuer {
     pkce: bool,
     about: Option<&'static str>,
     resource: Option<&'static str>,
+    /// Where the door says that its metadata is, if not at the door.
+    elsewhere: Option<&'static str>,
     registers: bool,
     /// Whether tokens are bound to keys, and the door wants to see a nonce in proofs.
     bound: bool,
@@ -178,10 +180,11 @@ fn at_the_door(issuer: &Mutex<Issuer>, behind: &str, asked: &Asked, stream: &mut
             return reply(stream, "401 Unauthorized", challenge, "{}");
         }
     }
+    let place = known.elsewhere.unwrap_or(&door).to_owned();
     drop(known);
     if !lets_in {
         let challenge = format!(
-            "WWW-Authenticate: {scheme} resource_metadata=\"{door}/.well-known/oauth-protected-resource/mcp\", scope=\"mcp\"\r\n"
+            "WWW-Authenticate: {scheme} resource_metadata=\"{place}/.well-known/oauth-protected-resource/mcp\", scope=\"mcp\"\r\n"
         );
         return reply(stream, "401 Unauthorized", &challenge, r#"{"error":"invalid_token"}"#);
     }
@@ -426,9 +429,10 @@ fn a_token_that_is_about_to_end_is_renewed_before_it_is_shown() {
 
 #[test]
 fn what_does_not_hold_together_is_refused_and_nothing_is_kept() {
-    // PRO-35: iss; RFC 8414, RFC 9728, RFC 9207; PKCE or nothing
+    // PRO-35: iss; RFC 8414, RFC 9728, RFC 9207; PKCE or nothing. T-PRO-6: metadata of a server is read at the server
     type Change = fn(&mut Issuer);
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change); 7] = [
+        ("kept by somebody else", |issuer| issuer.elsewhere = Some("http://169.254.169.254")),
         ("another issuer", |issuer| issuer.iss = Some("https://evil.example")),
         ("not about it", |issuer| issuer.about = Some("https://evil.example")),
         ("not about it", |issuer| issuer.resource = Some("https://other.example/mcp")),

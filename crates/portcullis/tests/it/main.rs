@@ -1,5 +1,6 @@
 //! The whole gateway as its users meet it: real processes, real sockets, real files.
 
+mod able;
 mod accepting;
 mod access;
 mod admin;
@@ -33,6 +34,7 @@ mod evil;
 mod examples;
 mod exposure;
 mod failures;
+mod fidelity;
 #[cfg(target_os = "linux")]
 mod full_disk;
 mod fuzzing;
@@ -55,6 +57,8 @@ mod orders;
 #[path = "../../../audit/tests/it/outsider.rs"]
 mod outsider;
 mod own_objects;
+mod pages;
+mod patience;
 mod policy;
 mod promises;
 mod python_servers;
@@ -71,6 +75,7 @@ mod replicas;
 mod restart;
 mod revisions;
 mod sandbox;
+mod security;
 mod self_approval;
 mod settings;
 mod sharing;

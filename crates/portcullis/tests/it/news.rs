@@ -106,6 +106,35 @@ fn a_client_on_stdio_hears_of_changes_in_both_eras() {
 }
 
 #[test]
+fn a_modern_client_ends_what_it_listens_to_with_a_notification_too() {
+    // PRO-69, PRO-20
+    let (home, _first, second) = scene();
+    let daemon = home.serve();
+    let agent = Agent::open(&daemon, "2026-07-28");
+    let listen = |id: u64| {
+        let mut stream =
+            agent.begin_as(id, "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+        assert_eq!(stream.next().unwrap()["method"], "notifications/subscriptions/acknowledged");
+        stream
+    };
+    let cancel = |id: u64| agent.tell("notifications/cancelled", json!({"requestId": id}));
+    let (mut ended, mut lasting) = (listen(71), listen(72));
+    cancel(71);
+    let last = ended.next().unwrap();
+    assert_eq!((&last["id"], &last["result"]["resultType"]), (&json!(71), &json!("complete")), "{last}");
+    assert_eq!(last["result"]["_meta"]["io.modelcontextprotocol/subscriptionId"], 71);
+    assert!(ended.next().is_none(), "and the stream is over");
+    // Which of two is meant nobody can tell, so neither ends; nor does anything of what is not there.
+    let mut twin = listen(72);
+    cancel(72);
+    cancel(73);
+    second.register(&home);
+    for stream in [&mut lasting, &mut twin] {
+        assert_eq!(stream.next().unwrap()["method"], "notifications/tools/list_changed");
+    }
+}
+
+#[test]
 fn a_legacy_client_that_lost_its_stream_gets_the_rest_exactly_once() {
     // PRO-67, T-PRO-8
     let (home, first, _second) = scene();

@@ -65,6 +65,48 @@ fn an_answer_is_given_again_to_whoever_got_it_and_nobody_else_and_that_is_on_rec
 }
 
 #[test]
+fn an_answer_that_rests_on_questions_is_given_to_nobody_else() {
+    // PRO-69, CTX-92: a server of each era, and one that wants a page visited first
+    for revision in ["2025-11-25", "2026-07-28"] {
+        let home = Home::new(CACHING);
+        let spy = Spy::speaking(&home, "spy", revision);
+        let declaration = format!("{}\nserver_requests: [elicitation]\n", spy.declaration());
+        home.json_of(&spy.flagged(&home, &declaration, &["--trust-tier", "1"]));
+        let daemon = home.serve();
+        let able = |how: Value| Agent::able(&daemon, "2026-07-28", json!({"elicitation": how}));
+        // One that opens links would be shown where approvals are decided, as long as there are any to decide.
+        let (fills_in, opens) = (able(json!({})), able(json!({"url": {}})));
+        let echo = |text: &str| fills_in.call("spy__echo", json!({"text": text}));
+        earn(&home, echo);
+        assert!(!is_hit(&echo("kept")) && is_hit(&echo("kept")), "what rests on nothing is given again");
+        let answered = |agent: &Agent, answer: Value| {
+            let asked = agent.call("spy__echo", json!({"text": "asked"}));
+            assert_eq!(asked["result"]["resultType"], "input_required", "{revision}: {asked}");
+            spy.control(&json!({}));
+            let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+            let params = json!({
+                "name": "spy__echo", "arguments": {"text": "asked"},
+                "requestState": asked["result"]["requestState"], "inputResponses": {key: answer},
+            });
+            let done = agent.ask("tools/call", params);
+            assert_eq!(done["result"]["structuredContent"]["text"], "asked", "{revision}: {done}");
+        };
+        let operator = Operator::on_duty(&home);
+        spy.control(&json!({"server_request": "elicitation/create"}));
+        answered(&fills_in, json!({"action": "accept", "content": {"answer": "a"}}));
+        let page = json!({"mode": "url", "elicitationId": "e", "url": "https://a.example/", "message": "m"});
+        let error = json!({"code": -32042, "message": "m", "data": {"elicitations": [page]}});
+        spy.control(&json!({"error": {"echo": error}}));
+        answered(&opens, json!({"action": "accept"}));
+        let calls = spy.calls();
+        assert!(!is_hit(&echo("asked")), "{revision}: it is asked anew");
+        assert_eq!(spy.calls(), calls + 1);
+        drop(operator);
+        daemon.stop();
+    }
+}
+
+#[test]
 fn what_writes_or_needs_an_approval_is_always_called() {
     // CTX-92, T-CTX-21: the declaration says what it does; no hint, and no list of the operator's, makes it read.
     let (home, spy) = guarded_spy(CACHING);

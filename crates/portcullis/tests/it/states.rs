@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::reference::Reference;
-use crate::support::{Daemon, Home, Operator};
+use crate::support::{Daemon, Home, Operator, eventually};
 
 const CONFIG: &str = "[policy]\npreset = \"observe\"\n[access]\nauthentication = \"required\"\n";
 const TOOL: &str = "conformance__test_input_required_result_request_state";
@@ -73,5 +73,44 @@ fn a_state_is_worth_nothing_in_other_hands_changed_or_for_another_registration()
         drop(operator);
         daemon.stop();
         home.verify();
+    }
+}
+
+#[test]
+fn a_state_that_is_too_old_is_refused_and_whoever_waited_for_it_is_told() {
+    // PRO §4, T-PRO-2: expired, over a server of each era
+    for eras in ["modern", "legacy"] {
+        let home = Home::new(&format!("{CONFIG}[calls]\nanswer_timeout = \"1s\"\n"));
+        let server = Reference::start(eras);
+        server.register(&home, &json!({"server_requests": ["elicitation"]}));
+        let daemon = home.serve();
+        let operator = Operator::on_duty(&home);
+        let ours = key(&home, "ours");
+        // The first call may wait for its approval; what is asked then is answered at once.
+        let asked = call(&daemon, &ours, &json!({}));
+        assert_eq!(asked["result"]["resultType"], "input_required", "{eras}: {asked}");
+        let answered = again(&asked);
+        let is_too_old = |answer: &Value| {
+            answer["error"]["message"].as_str().is_some_and(|message| message.contains("changed or expired"))
+        };
+        // Without an answer it is good for nothing but to be asked again, until it is too old.
+        eventually("the state to be too old", || {
+            is_too_old(&call(&daemon, &ours, &json!({"requestState": answered["requestState"]})))
+                .then_some(())
+        });
+        let refused = call(&daemon, &ours, &answered);
+        assert_eq!(refused["error"]["code"], -32602, "{eras}: {refused}");
+        assert!(is_too_old(&refused), "{eras}: {refused}");
+        // Nothing is left waiting: the same call can be made anew.
+        let asked = call(&daemon, &ours, &json!({}));
+        assert_eq!(asked["result"]["resultType"], "input_required", "{eras}: {asked}");
+        drop(operator);
+        daemon.stop();
+        home.verify();
+    }
+    for value in ["\"0s\"", "\"2h\""] {
+        let home = Home::new(&format!("[calls]\nanswer_timeout = {value}\n"));
+        let (exit, error) = home.fails(&["serve", "--listen", "127.0.0.1:0"]);
+        assert_eq!((exit, &error["field"]), (7, &json!("calls.answer_timeout")), "{error}");
     }
 }

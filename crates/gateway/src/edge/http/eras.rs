@@ -76,8 +76,12 @@ impl Edge {
                 }
             }
             Kind::Notification { method } => {
-                if let Ok(conversation) = self.conversation(principal, headers) {
-                    self.notified(&conversation, method, parsed.params);
+                match self.conversation(principal, headers) {
+                    Ok(conversation) => self.notified(&conversation, method, parsed.params),
+                    Err(_) if headers.get(SESSION).is_none() => {
+                        self.notified_alone(principal, method, parsed.params);
+                    }
+                    Err(_) => {}
                 }
                 plain(StatusCode::ACCEPTED, "")
             }

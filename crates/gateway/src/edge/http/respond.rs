@@ -186,6 +186,7 @@ impl Hold {
     fn status(&self, reply: &Rendered) -> StatusCode {
         match (self, reply.code) {
             (Hold::Modern(_), Some(-32021)) => StatusCode::BAD_REQUEST,
+            (Hold::Modern(_), Some(-32601)) => StatusCode::NOT_FOUND,
             _ => StatusCode::OK,
         }
     }
