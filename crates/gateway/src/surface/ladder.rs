@@ -101,6 +101,20 @@ pub fn climb(tools: Vec<Offered>, profile: &Profile, rungs: &Rungs<'_>) -> Climb
     list
 }
 
+/// The last two steps alone: for lists whose entries are not rewritten (SURF-37).
+pub fn make_room(tools: Vec<Offered>, profile: &Profile, rungs: &Rungs<'_>) -> Climbed {
+    let mut list = Climbed { tools, ..Climbed::default() };
+    if list.fits(0, profile) {
+        return list;
+    }
+    defer(&mut list, profile, rungs);
+    if list.fits(6, profile) {
+        return list;
+    }
+    list.step = 7;
+    list
+}
+
 fn drop_extras(list: &mut Climbed) {
     for tool in &mut list.tools {
         for member in ["title", "icons", "execution"] {
@@ -263,6 +277,8 @@ fn defer(list: &mut Climbed, profile: &Profile, rungs: &Rungs<'_>) {
         let missing = stand_ins.iter().filter(|one| !tools.iter().any(|tool| tool.name == one.name));
         let missing: Vec<Offered> = missing.cloned().collect();
         tools.extend(missing);
+        // CAT-91: what stands for others has its place among them.
+        tools.sort_by(|a, b| a.name.cmp(&b.name));
         tools
     };
     let count = least(order.len(), |count| count > 0 && excesses(&left(count), profile).is_empty());

@@ -1,4 +1,4 @@
-//! Lists as they are served: one per era, profile, what is hidden and what cannot be used, compiled once for each world.
+//! Lists as they are served: one per mode, era, profile, what is hidden and what cannot be used, compiled once for each world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,7 @@ use crate::listing::List;
 /// For whom a list is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListKey {
+    pub(crate) mode: Mode,
     pub(crate) era: Era,
     pub(crate) profile: String,
     /// What it is not shown.
@@ -51,7 +52,7 @@ impl Press {
         &self.options
     }
 
-    /// The list of whole definitions for one kind of client.
+    /// The list for one kind of client, of whole definitions or of what stands for them.
     pub(crate) fn publish(
         &self,
         tools: Vec<Offered>,
@@ -62,7 +63,7 @@ impl Press {
     ) -> Published {
         let input = Input {
             tools,
-            mode: Mode::Passthrough,
+            mode: key.mode,
             profile,
             options: &self.options,
             prune: key.pruned.clone(),
@@ -81,7 +82,10 @@ impl Press {
             };
             let mut last: Vec<Offered> = before.iter().filter_map(again).collect();
             if last.is_empty() {
-                last = stand_ins.iter().filter_map(|text| Offered::new("", None, text)).collect();
+                let own = input.tools.iter().filter(|tool| tool.server.is_empty()).cloned();
+                last = own.chain(stand_ins.iter().filter_map(|text| Offered::new("", None, text))).collect();
+                last.sort_by(|a, b| a.name.cmp(&b.name));
+                last.dedup_by(|a, b| a.name == b.name);
             }
             let listed: BTreeSet<String> = last.iter().map(|tool| tool.name.clone()).collect();
             let deferred = input.tools.iter().filter(|tool| !listed.contains(&tool.name));
@@ -110,7 +114,7 @@ pub(crate) fn effect(entry: &ToolEntry) -> Effect {
     }
 }
 
-/// Every definition, as it would be listed.
+/// Every definition, as it would be listed, sorted by name (CAT-91).
 pub(crate) fn offered(
     registry: &Registry,
     definition: impl Fn(&ToolEntry) -> Vec<u8>,
@@ -120,7 +124,10 @@ pub(crate) fn offered(
         let text = String::from_utf8(definition(entry)).ok()?;
         Offered::new(entry.tool.id().server().as_str(), Some(effect(entry)), &text)
     });
-    entries.chain(own.iter().filter_map(|text| Offered::new("", None, text))).collect()
+    let own = own.iter().filter_map(|text| Offered::new("", None, text));
+    let mut tools: Vec<Offered> = entries.chain(own).collect();
+    tools.sort_by(|a, b| a.name.cmp(&b.name));
+    tools
 }
 
 /// The lists of one world, each made when it is first asked for.
