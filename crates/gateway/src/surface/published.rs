@@ -105,12 +105,14 @@ impl Press {
 /// What calling a tool can do, by its declaration; a hint of the server's can only make it worse (SURF-34).
 pub(crate) fn effect(entry: &ToolEntry) -> Effect {
     let hints: serde_json::Value = serde_json::from_str(entry.tool.definition().get()).unwrap_or_default();
-    if entry.tool.side_effects().iter().all(|effect| *effect == SideEffect::Read) {
-        Effect::ReadOnly
-    } else if hints["annotations"]["destructiveHint"] == true {
-        Effect::Destructive
-    } else {
-        Effect::Mutating
+    let hints = &hints["annotations"];
+    let reads = entry.tool.side_effects().iter().all(|effect| *effect == SideEffect::Read);
+    // Beside a hint that it only reads, one that it destroys means nothing; a declaration of more does not need either.
+    let destroys = hints["destructiveHint"] == true && !(reads && hints["readOnlyHint"] == true);
+    match (destroys, reads) {
+        (true, _) => Effect::Destructive,
+        (false, true) => Effect::ReadOnly,
+        (false, false) => Effect::Mutating,
     }
 }
 

@@ -308,6 +308,38 @@ fn what_is_published_otherwise_is_hydrated_as_it_was_accepted() {
 }
 
 #[test]
+fn a_hint_of_a_server_can_make_what_its_tool_does_worse_and_never_better() {
+    // SURF-34, SURF-35, T-SURF-10
+    let home = open_home();
+    let spy = Spy::speaking(&home, "spy", "2025-11-25");
+    let hinted = |name: &str, hints: Value| {
+        let mut tool = described(name, "Tidy all of the things up.");
+        tool["annotations"] = hints;
+        tool
+    };
+    let tools = [
+        hinted("plain", json!({})),
+        hinted("wipe", json!({"destructiveHint": true})),
+        hinted("look", json!({"readOnlyHint": true, "destructiveHint": true})),
+        // Declared to write.
+        hinted("put", json!({"destructiveHint": false})),
+    ];
+    spy.offers(&home, &tools, &json!({}));
+    let daemon = home.serve();
+    let listed = asked(&daemon, "passthrough", "tools/list", "", json!({}));
+    let published = |name: &str| {
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        tools.iter().find(|tool| tool["name"] == format!("spy__{name}")).unwrap().clone()
+    };
+    for (name, word) in
+        [("plain", "Read-only."), ("wipe", "Destructive."), ("look", "Read-only."), ("put", "Mutating.")]
+    {
+        let text = published(name)["description"].as_str().unwrap().to_owned();
+        assert!(text.ends_with(word), "{name}: {text}");
+    }
+}
+
+#[test]
 fn words_of_a_server_are_quoted_until_it_says_others() {
     // SURF-14, SURF-15, T-SURF-5, T-SURF-6
     let home = open_home();
