@@ -206,7 +206,7 @@ fn a_list_of_names_that_is_too_long_defers_some_and_rewrites_none() {
     daemon.stop();
     write(5);
     let daemon = home.serve();
-    let _operator = Operator::on_duty(&home);
+    let operator = Operator::on_duty(&home);
     let agent = Agent::open(&daemon, "2025-11-25");
     let told = agent.hello["instructions"].as_str().unwrap();
     assert!(told.contains("tools are deferred; find them with tool_browse: "), "{told}");
@@ -233,6 +233,7 @@ fn a_list_of_names_that_is_too_long_defers_some_and_rewrites_none() {
     assert!(degraded["data"]["deferred"].to_string().contains("spy__echo"), "{degraded}");
     let report = home.json(&["footprint", "--mode", "transparent"]);
     assert_eq!((&report["verdict"], &report["tools"]["count"]), (&json!("degraded"), &json!(5)));
+    drop(operator);
     daemon.stop();
     // Nothing fits: the tools that stand for others are all there is, and somebody is told.
     write(2);
