@@ -108,6 +108,8 @@ pub fn make_room(tools: Vec<Offered>, profile: &Profile, rungs: &Rungs<'_>) -> C
         return list;
     }
     defer(&mut list, profile, rungs);
+    // CAT-91: what stands for others has its place among them.
+    list.tools.sort_by(|a, b| a.name.cmp(&b.name));
     if list.fits(6, profile) {
         return list;
     }
@@ -277,8 +279,6 @@ fn defer(list: &mut Climbed, profile: &Profile, rungs: &Rungs<'_>) {
         let missing = stand_ins.iter().filter(|one| !tools.iter().any(|tool| tool.name == one.name));
         let missing: Vec<Offered> = missing.cloned().collect();
         tools.extend(missing);
-        // CAT-91: what stands for others has its place among them.
-        tools.sort_by(|a, b| a.name.cmp(&b.name));
         tools
     };
     let count = least(order.len(), |count| count > 0 && excesses(&left(count), profile).is_empty());

@@ -116,7 +116,7 @@ pub(crate) fn effect(entry: &ToolEntry) -> Effect {
     }
 }
 
-/// Every definition, as it would be listed, sorted by name (CAT-91).
+/// Every definition, as it would be listed.
 pub(crate) fn offered(
     registry: &Registry,
     definition: impl Fn(&ToolEntry) -> Vec<u8>,
@@ -127,9 +127,7 @@ pub(crate) fn offered(
         Offered::new(entry.tool.id().server().as_str(), Some(effect(entry)), &text)
     });
     let own = own.iter().filter_map(|text| Offered::new("", None, text));
-    let mut tools: Vec<Offered> = entries.chain(own).collect();
-    tools.sort_by(|a, b| a.name.cmp(&b.name));
-    tools
+    entries.chain(own).collect()
 }
 
 /// The lists of one world, each made when it is first asked for.
