@@ -92,7 +92,7 @@ fn section(ratios: &[(String, f64)]) -> String {
     let mut text = String::from(
         "## Administration: the contract around a call\n\n\
          CPU, as ratios within one run: what roles, arguments, guardrails, evidence and envelopes add to an operation, and how\n\
-         fast text is seen to hold no secret. A text with names and colons goes through every pattern.\n\n\
+         fast text is seen to hold no secret. In a text with names and colons each name is looked at.\n\n\
          | | beside | ratio | target | met |\n|---|---|--:|--:|---|\n",
     );
     for (what, ratio) in ratios {

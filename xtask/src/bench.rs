@@ -14,7 +14,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
             governance::run(workspace)?;
             sandbox::run(workspace)?;
             context::run(workspace)?;
-            surface::run(workspace)?;
+            surface::run(workspace, &surface::Options::default())?;
             catalogue::routing(workspace)?;
             catalogue::tokens(workspace)?;
             spine::run(workspace, &Options::default())
@@ -27,7 +27,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
         ["sandbox"] => sandbox::run(workspace),
         ["routing"] => catalogue::routing(workspace),
         ["tokens"] => catalogue::tokens(workspace),
-        ["surface"] => surface::run(workspace),
+        ["surface", options @ ..] => surface::run(workspace, &surface_options(options)?),
         ["spine", options @ ..] => spine::run(workspace, &parse(options)?),
         _ => Err(
             "bench knows admin, audit, context, gauntlet, governance, routing, sandbox, surface, tokens and spine"
@@ -36,17 +36,40 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[&str]) -> Outcome {
     }
 }
 
+/// The number that follows an option.
+fn number<'a>(name: &str, rest: &mut impl Iterator<Item = &'a &'a str>) -> Outcome<u32> {
+    let value = rest.next().and_then(|value| value.parse::<u32>().ok()).filter(|value| *value > 0);
+    value.ok_or_else(|| format!("{name} needs a number above zero"))
+}
+
+fn surface_options(arguments: &[&str]) -> Outcome<surface::Options> {
+    let mut options = surface::Options::default();
+    let mut rest = arguments.iter();
+    while let Some(name) = rest.next() {
+        match *name {
+            "--calls" => options.calls = number(name, &mut rest)?,
+            "--rounds" => options.rounds = number(name, &mut rest)?,
+            "--programs" => {
+                let folder = rest.next().ok_or("--programs needs a folder with what was built")?;
+                options.programs = Some(folder.into());
+            }
+            other => {
+                return Err(format!(
+                    "bench surface knows --calls N, --rounds N and --programs FOLDER, not {other}"
+                ));
+            }
+        }
+    }
+    Ok(options)
+}
+
 fn parse(arguments: &[&str]) -> Outcome<Options> {
     let mut options = Options::default();
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
-        let mut number = || {
-            let value = rest.next().and_then(|value| value.parse::<u32>().ok()).filter(|value| *value > 0);
-            value.ok_or_else(|| format!("{name} needs a number above zero"))
-        };
         match *name {
-            "--calls" => options.calls = number()?,
-            "--rounds" => options.rounds = number()?,
+            "--calls" => options.calls = number(name, &mut rest)?,
+            "--rounds" => options.rounds = number(name, &mut rest)?,
             "--peers-only" => options.peers_only = true,
             other => {
                 return Err(format!("bench spine knows --calls N, --rounds N and --peers-only, not {other}"));
@@ -66,6 +89,11 @@ mod tests {
         assert_eq!((options.calls, options.peers_only), (5, true));
         for bad in [&["--calls"][..], &["--calls", "0"], &["--rounds", "x"], &["--fast"]] {
             assert!(parse(bad).is_err(), "{bad:?}");
+        }
+        let options = surface_options(&["--calls", "5", "--programs", "x"]).unwrap();
+        assert_eq!((options.calls, options.programs.as_deref()), (5, Some("x".as_ref())));
+        for bad in [&["--programs"][..], &["--rounds", "0"], &["--peers-only"]] {
+            assert!(surface_options(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -204,6 +204,7 @@ impl Reference {
             // Some scenarios wait half a second for an answer.
             granted: true,
             config: CONFIG,
+            config_after: "",
         };
         Gateway::start(
             &workspace.target.join("debug/portcullis"),

@@ -46,7 +46,8 @@ cargo xtask <task>
   test                  format, lints, layers, builds, all tests, third-party servers and clients
   layers                check which crate depends on which
   bench [admin|audit|context|gauntlet|governance|routing|sandbox|surface|tokens|spine]   run the benchmarks side by side and write docs/benchmarks.md
-                        (spine: --calls N per run, --rounds N, --peers-only without the gateway)
+                        (spine: --calls N per run, --rounds N, --peers-only without the gateway; surface: --calls N, --rounds N,
+                        --programs FOLDER for what needs programs alone, as built there, with nothing written down)
   fuzz [NAME]           try the properties of the gauntlet, the framing and the surface on made-up input (--cases N of each; 100000)
   conformance           run the official MCP conformance suite directly and through the gateway, and compare
                         (--only through|legacy|modern|client for a part of it, --as-built without building)

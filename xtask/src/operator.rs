@@ -41,6 +41,8 @@ pub(crate) struct Registration<'a> {
     pub(crate) granted: bool,
     /// The text of `portcullis.toml`.
     pub(crate) config: &'a str,
+    /// What is added to it once the server is registered, because it speaks of the server's tools.
+    pub(crate) config_after: &'a str,
 }
 
 /// A running gateway with one registered server.
@@ -58,6 +60,8 @@ impl Gateway {
         fs::create_dir_all(home).map_err(problem)?;
         fs::write(home.join("portcullis.toml"), registration.config).map_err(problem)?;
         output(&mut registration.command(program, home))?;
+        let whole = format!("{}{}", registration.config, registration.config_after);
+        fs::write(home.join("portcullis.toml"), whole).map_err(problem)?;
         let ready = home.join("ready.json");
         let mut serve = cli(program, home);
         serve.args(["serve", "--listen", "127.0.0.1:0", "--ready-file"]).arg(&ready);
@@ -205,6 +209,7 @@ mod tests {
                 dynamic: false,
                 granted: false,
                 config: "",
+                config_after: "",
             };
             let command = registration.command(Path::new("p"), Path::new("/h"));
             command.get_args().map(|part| part.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

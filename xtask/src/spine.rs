@@ -118,6 +118,7 @@ fn measure_transport(
             dynamic: false,
             granted: false,
             config: "[policy]\npreset = \"observe\"\n",
+            config_after: "",
         };
         let home = scratch.0.join(transport);
         Some(Gateway::start(&release.join("portcullis"), &home, &registration)?)

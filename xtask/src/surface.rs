@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::{Value, json};
@@ -14,18 +14,36 @@ use crate::report::replace_section;
 use crate::spine::Scratch;
 use crate::workspace::{Workspace, output};
 
-/// Calls in one run.
-const CALLS: u32 = 3_000;
-/// Runs of each way, in turn, of which the median counts.
-const ROUNDS: usize = 5;
+/// How much to measure.
+#[derive(Debug)]
+pub(crate) struct Options {
+    /// Calls in one run.
+    pub(crate) calls: u32,
+    /// Runs of each way, in turn, of which the median counts.
+    pub(crate) rounds: u32,
+    /// Where the programs are, if they are built already: then only what needs them is measured, and nothing written down.
+    pub(crate) programs: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { calls: 3_000, rounds: 5, programs: None }
+    }
+}
 
 /// Measures, writes the section.
-pub(crate) fn run(workspace: &Workspace) -> Outcome {
+pub(crate) fn run(workspace: &Workspace, options: &Options) -> Outcome {
+    if let Some(programs) = &options.programs {
+        let text = section(&records(programs, options)?);
+        // What was not measured is no line.
+        text.lines().filter(|line| !line.contains("NaN")).for_each(|line| println!("{line}"));
+        return Ok(());
+    }
     let mut bench = Command::new("cargo");
     bench.current_dir(&workspace.root).env("CARGO_TARGET_DIR", &workspace.target);
     bench.args(["bench", "--quiet", "--package", "portcullis-gateway", "--bench", "surface"]);
     let mut measured = numbers(&output(&mut bench)?);
-    measured.extend(records(workspace)?);
+    measured.extend(records(&built(workspace)?, options)?);
     let text = section(&measured);
     print!("{text}");
     let path = workspace.root.join("docs/benchmarks.md");
@@ -49,15 +67,19 @@ struct Way<'a> {
     middle: Option<&'a Gateway>,
 }
 
-/// The same records by a bare client and through the gateway, with and without gates.
-fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
+/// Builds what is measured; says where it is.
+fn built(workspace: &Workspace) -> Outcome<PathBuf> {
     let packages = ["bench-peer", "portcullis", "records-server"];
     let packages = packages.iter().flat_map(|package| ["--package", package]);
     workspace.cargo(&["build", "--release"].into_iter().chain(packages).collect::<Vec<_>>())?;
-    let release = workspace.target.join("release");
+    Ok(workspace.target.join("release"))
+}
+
+/// The same records by a bare client and through the gateway, with and without gates.
+fn records(programs: &Path, options: &Options) -> Outcome<Vec<(String, f64)>> {
     let scratch = Scratch::new()?;
     let ready = scratch.0.join("records.json");
-    let mut command = Command::new(release.join("records-server"));
+    let mut command = Command::new(programs.join("records-server"));
     command.args(["--seed", "demo", "--profile", "rich", "--deterministic", "--ready-file"]).arg(&ready);
     let _server = Running::start(command.stdout(std::process::Stdio::null()))?;
     let told = crate::operator::wait_for(&ready)?;
@@ -66,7 +88,7 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
     let file = scratch.0.join("grant.token");
     fs::write(&file, &token).map_err(|error| error.to_string())?;
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).map_err(|error| error.to_string())?;
-    let gateway = |name: &str, config: &str| {
+    let gateway = |name: &str, gates: &str| {
         let registration = Registration {
             name: "personal",
             version: "",
@@ -74,11 +96,12 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
             upstream: Upstream::Records { url: &rs, credential_file: &file },
             dynamic: false,
             granted: false,
-            config,
+            config: "[policy]\npreset = \"observe\"\n",
+            config_after: gates,
         };
-        Gateway::start(&release.join("portcullis"), &scratch.0.join(name), &registration)
+        Gateway::start(&programs.join("portcullis"), &scratch.0.join(name), &registration)
     };
-    let plain = gateway("plain", "[policy]\npreset = \"observe\"\n")?;
+    let plain = gateway("plain", "")?;
     let gated = gateway("gated", GATED)?;
 
     let arguments = |limit: usize, more: Value| {
@@ -122,9 +145,9 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
     ];
     let mut measured = Vec::new();
     let mut samples: Vec<Vec<(f64, f64)>> = ways.iter().map(|_| Vec::new()).collect();
-    for round in 0..=ROUNDS {
+    for round in 0..=options.rounds {
         for (way, samples) in ways.iter().zip(&mut samples) {
-            let sample = measure(&release.join("bench-peer"), way)?;
+            let sample = measure(&programs.join("bench-peer"), way, options.calls)?;
             println!("round {round}: {}: p50 {:.0} µs, CPU {:.0} µs", way.name, sample.0, sample.1);
             // The first round warms everything up.
             if round > 0 {
@@ -142,9 +165,9 @@ fn records(workspace: &Workspace) -> Outcome<Vec<(String, f64)>> {
 }
 
 /// The median latency and the CPU per call, in microseconds.
-fn measure(peer: &Path, way: &Way<'_>) -> Outcome<(f64, f64)> {
+fn measure(peer: &Path, way: &Way<'_>, calls: u32) -> Outcome<(f64, f64)> {
     let mut load = Command::new(peer);
-    load.args(&way.load).args(["--calls", &CALLS.to_string()]);
+    load.args(&way.load).args(["--calls", &calls.to_string()]);
     let used = || way.middle.map(|gateway| usage(gateway.running.pid(), |_| false).cpu);
     let before = used();
     let text = output(&mut load).map_err(|error| format!("{}: {error}", way.name))?;
@@ -156,14 +179,12 @@ fn measure(peer: &Path, way: &Way<'_>) -> Outcome<(f64, f64)> {
     let own = report["cpu_us_per_call"].as_f64().unwrap_or(f64::NAN);
     let cpu = before
         .zip(after)
-        .map_or(own, |(before, after)| after.saturating_sub(before).as_secs_f64() * 1e6 / f64::from(CALLS));
+        .map_or(own, |(before, after)| after.saturating_sub(before).as_secs_f64() * 1e6 / f64::from(calls));
     Ok((report["p50_us"].as_f64().unwrap_or(f64::NAN), cpu))
 }
 
 /// A gate before the same tool, by another argument than is sent.
-const GATED: &str = r#"[policy]
-preset = "observe"
-[[gate]]
+const GATED: &str = r#"[[gate]]
 id = "views"
 tools = ["personal/query_records"]
 args = ["/view"]

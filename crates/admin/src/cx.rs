@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use portcullis_gateway::Control;
+use portcullis_governance::operator::OperatorProof;
 
 use crate::actor::{Actor, Channel};
 use crate::args::NonBlank;
@@ -48,6 +49,12 @@ impl Cx {
             Channel::Operator => true,
             Channel::Agent => self.actor.as_ref().is_some_and(|actor| actor.id() == client),
         }
+    }
+
+    /// Who asks, in the words of the log.
+    pub(crate) fn asking(&self) -> portcullis_core::Actor {
+        let proof = self.actor.as_ref().and_then(Actor::proof);
+        proof.map_or_else(portcullis_core::Actor::system, OperatorProof::actor)
     }
 
     /// Servers and what is declared of them.

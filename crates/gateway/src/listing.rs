@@ -31,8 +31,17 @@ pub(crate) struct List {
     member: &'static str,
     pages: Vec<Bytes>,
     digest: Sha256Digest,
-    /// Its items one by one, each with what a grant must reach for it; nothing where others decide what is listed.
-    governed: Vec<(String, Bytes)>,
+    /// Its items one by one; nothing where others decide what is listed.
+    governed: Vec<Governed>,
+}
+
+/// An item that not everybody is listed.
+#[derive(Debug, Clone)]
+struct Governed {
+    server: String,
+    /// What a grant must reach for it.
+    short: String,
+    text: Bytes,
 }
 
 /// The cursor is not one that we gave this principal for this list as it is now.
@@ -40,14 +49,9 @@ pub(crate) struct List {
 pub(crate) struct UnknownCursor;
 
 impl List {
-    /// `tools/list`: what the surface made of the definitions.
+    /// `tools/list`: what the surface made of the definitions, or what stands for them.
     pub(crate) fn offered(tools: &[Offered]) -> Self {
         Self::new("tools", tools.iter().map(|tool| tool.text().as_bytes().to_vec()))
-    }
-
-    /// `tools/list` of a mode that does not list definitions.
-    pub(crate) fn stand_ins(definitions: Vec<String>) -> Self {
-        Self::new("tools", definitions.into_iter().map(String::into_bytes))
     }
 
     /// `prompts/list`, likewise.
@@ -71,7 +75,7 @@ impl List {
     /// `resources/list`: those declared by their URI, then those listed by the server that are of a declared form.
     pub(crate) fn resources(registry: &Registry, gauntlet: &Gauntlet) -> Self {
         let declared = registry.resources().iter();
-        let mut items: Vec<(String, Bytes)> =
+        let mut items: Vec<Governed> =
             declared.map(|entry| owned(entry, named(entry, gauntlet, Era::Modern, "uri"))).collect();
         for server in registry.servers() {
             for listed in &server.declaration.live().resources {
@@ -86,18 +90,16 @@ impl List {
         Self::governed("resources", items.into_iter())
     }
 
-    fn governed(member: &'static str, items: impl Iterator<Item = (String, Bytes)>) -> Self {
-        let governed: Vec<(String, Bytes)> = items.collect();
-        let texts = governed.iter().map(|(_, text)| text.to_vec());
+    fn governed(member: &'static str, items: impl Iterator<Item = Governed>) -> Self {
+        let governed: Vec<Governed> = items.collect();
+        let texts = governed.iter().map(|item| item.text.to_vec());
         Self { governed: governed.clone(), ..Self::new(member, texts) }
     }
 
-    /// The same without what these grants never reach (CAT-53); `None` if that is nothing.
-    pub(crate) fn within(&self, grants: &Grants) -> Option<Self> {
-        if *grants == Grants::Declared {
-            return None;
-        }
-        let reached = self.governed.iter().filter(|(item, _)| grants.reach(item)).cloned();
+    /// The same without items for which `shows` does not hold, given an item's server and what a grant must reach for it
+    /// (CAT-53); `None` if it holds for all.
+    pub(crate) fn within(&self, shows: impl Fn(&str, &str) -> bool) -> Option<Self> {
+        let reached = self.governed.iter().filter(|item| shows(&item.server, &item.short)).cloned();
         let reached = Self::governed(self.member, reached);
         (reached.governed.len() < self.governed.len()).then_some(reached)
     }
@@ -183,9 +185,9 @@ impl List {
     }
 }
 
-/// An item of a list, and what a grant must reach for it.
-fn owned(entry: &ToolEntry, text: Vec<u8>) -> (String, Bytes) {
-    (entry.tool.id().short().to_owned(), text.into())
+fn owned(entry: &ToolEntry, text: Vec<u8>) -> Governed {
+    let id = entry.tool.id();
+    Governed { server: id.server().to_string(), short: id.short().to_owned(), text: text.into() }
 }
 
 /// A page as it is served: items that were rendered before, between their braces. Modern clients are told how long they may

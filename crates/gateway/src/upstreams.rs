@@ -373,8 +373,7 @@ impl Upstream {
                 }
             }),
         };
-        let changed = live.instructions != entry.declaration.live().instructions;
-        self.says_other_things.store(changed, Ordering::Release);
+        self.says_other_things.store(!entry.says_as_accepted(&live), Ordering::Release);
         let drifted = checked.is_err() || !difference.is_empty();
         let before = self.drifted.swap(drifted.then(|| Arc::new(live)));
         // What nobody declared is news too, though nothing that could be called has changed.

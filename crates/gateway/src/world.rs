@@ -1,10 +1,10 @@
 //! The world: one immutable snapshot of everything a call needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use portcullis_catalog::CatalogSnapshot;
+use portcullis_catalog::{CatalogSnapshot, View};
 use portcullis_core::ServerIdentity;
 use portcullis_gauntlet::{Gauntlet, Grants};
 use portcullis_governance::registry::{ActiveRegistry, Registry};
@@ -12,8 +12,8 @@ use tokio::sync::watch;
 
 use crate::edge::Era;
 use crate::edge::usable::Pruned;
-use crate::exposure::Shelf;
-use crate::exposure::definitions::stand_ins;
+use crate::exposure::definitions::{listed, stand_ins};
+use crate::exposure::{Mode, Shelf};
 use crate::listing::{self, List};
 use crate::surface::SurfaceOptions;
 use crate::surface::audience::Hidden;
@@ -80,11 +80,36 @@ impl World {
         hidden: &Hidden,
         pruned: &Pruned,
     ) -> Arc<Published> {
-        let key =
-            ListKey { era, profile: profile.name.clone(), hidden: hidden.clone(), pruned: pruned.clone() };
+        let key = ListKey {
+            mode: Mode::Passthrough,
+            era,
+            profile: profile.name.clone(),
+            hidden: hidden.clone(),
+            pruned: pruned.clone(),
+        };
         self.published.get(key, |key| {
             let servers = (self.registry.servers().count(), self.has_records());
             self.press.publish(self.offered(era, hidden), key, profile, servers, stand_ins())
+        })
+    }
+
+    /// The list of every name without its schema that a client of a profile gets, likewise (SURF-37).
+    pub(crate) fn published_stubs(&self, era: Era, profile: &Profile, view: &View) -> Arc<Published> {
+        let catalogue = self.catalogue();
+        let shown: HashSet<&str> =
+            view.iter().map(|index| catalogue.items()[index].wire_name.as_str()).collect();
+        let names = self.registry.tools().iter().map(|entry| &entry.wire_name);
+        let key = ListKey {
+            mode: Mode::Transparent,
+            era,
+            profile: profile.name.clone(),
+            hidden: names.filter(|name| !shown.contains(name.as_str())).cloned().collect(),
+            pruned: Pruned::new(),
+        };
+        self.published.get(key, |key| {
+            let servers = (self.registry.servers().count(), self.has_records());
+            let tools = listed(Mode::Transparent, &self.registry, catalogue, view);
+            self.press.publish(tools, key, profile, servers, stand_ins())
         })
     }
 
@@ -128,6 +153,14 @@ impl World {
         self.upstreams.get(server)
     }
 
+    /// A list as somebody with these grants, shown these namespaces, gets it; `None` if that is all of it.
+    pub(crate) fn within(&self, list: &List, grants: &Grants, namespaces: &[String]) -> Option<List> {
+        if *grants == Grants::Declared && namespaces.is_empty() {
+            return None;
+        }
+        list.within(|server, short| grants.reach(short) && self.shelf.is_within(server, namespaces))
+    }
+
     /// What a list method other than `tools/list` lists, rendered; `None` if it is not one.
     pub(crate) fn list(&self, method: &str) -> Option<&List> {
         Some(match method {
@@ -144,7 +177,7 @@ impl World {
     fn prepare(self: Arc<Self>) {
         let mode = self.shelf.options().choose("", self.registry.tools().len());
         std::thread::spawn(move || {
-            if mode == crate::exposure::Mode::Passthrough {
+            if mode == Mode::Passthrough {
                 let profile = self.surface_options().profile("");
                 let hidden = self.hidden(&Grants::Declared, &[]);
                 for era in [Era::Legacy, Era::Modern] {

@@ -319,6 +319,7 @@ fn server(n: usize, tools: usize, now: portcullis_core::Timestamp) -> ServerEntr
         isolation_reason: None,
         artifact_pins: Vec::new(),
         declaration_version: accepted.version(),
+        instructions_sha256: None,
         state: ServerState::Active,
         halt: None,
         registered_by: "bench".into(),

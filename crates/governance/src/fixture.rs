@@ -177,6 +177,7 @@ pub(crate) fn record(declaration: &AcceptedDeclaration) -> RegistrationRecord {
         isolation_reason: None,
         artifact_pins: Vec::new(),
         declaration_version: declaration.version(),
+        instructions_sha256: None,
         state: ServerState::Active,
         halt: None,
         registered_by: "alice".into(),

@@ -210,6 +210,9 @@ pub struct RegistrationRecord {
     pub artifact_pins: Vec<Pin>,
     /// The accepted declaration.
     pub declaration_version: DeclarationVersion,
+    /// Digest of what the server said of itself when it was accepted, if it said anything (SURF-14).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions_sha256: Option<Sha256Digest>,
     /// Where in its life it is.
     pub state: ServerState,
     /// Why it is halted.

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::accepted::{AcceptedDeclaration, AcceptedTool};
 use crate::declaration::ServerRequest;
+use crate::declaration::live::LiveSurface;
 use crate::policy::{Policy, ToolFacts};
 use crate::record::{RegistrationRecord, ServerState};
 use crate::subject::Subject;
@@ -449,6 +450,12 @@ impl ServerEntry {
     /// This life of the server.
     pub fn epoch(&self) -> RegistrationEpoch {
         self.record.registration_epoch
+    }
+
+    /// Whether it says of itself what was accepted (SURF-14). Records from before the digest was kept have the text alone.
+    pub fn says_as_accepted(&self, live: &LiveSurface) -> bool {
+        let accepted = || self.declaration.live().instructions_sha256();
+        live.instructions_sha256() == self.record.instructions_sha256.or_else(accepted)
     }
 }
 

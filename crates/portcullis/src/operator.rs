@@ -11,6 +11,7 @@
 //! | `desk` | who asks, and carrying it out |
 //! | `door`, `looking` | the one way to change something, and what can be looked at |
 //! | `acts`, `arguments`, `looks`, `captures`, `surface` | the requests, by what stands behind them |
+//! | `listed` | lists that are the rows of a tool |
 //! | `rows` | how things are told |
 //!
 //! # Invariant
@@ -23,6 +24,7 @@ mod captures;
 mod channel;
 mod desk;
 mod door;
+mod listed;
 mod looking;
 mod looks;
 mod request;

@@ -38,10 +38,16 @@ pub struct ClientRecord {
     pub autonomy: String,
     /// What it may do at most.
     pub grants: Vec<String>,
+    /// The groups that policy knows it by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<String>,
     /// How often that was changed.
     pub grant_epoch: u64,
     /// Since when.
     pub created_at: String,
+    /// Since when it has its key, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_since: Option<String>,
     /// Until when its key is good.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
@@ -440,8 +446,10 @@ fn record(client: Versioned<Client>, key: Option<AgentKey>) -> ClientRecord {
         roles: client.roles,
         autonomy: client.autonomy.as_str().to_owned(),
         grants: key.as_ref().map(|key| key.grants.clone()).unwrap_or_default(),
+        groups: key.as_ref().map(|key| key.groups.clone()).unwrap_or_default(),
         grant_epoch: client.grant_epoch,
         created_at: client.created_at.to_string(),
+        key_since: key.as_ref().map(|key| key.created_at.to_string()),
         expires_at: key.and_then(|key| key.expires_at).map(|end| end.to_string()),
         version,
     }

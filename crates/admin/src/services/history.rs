@@ -44,7 +44,7 @@ pub struct SessionRecord {
     pub session_id: String,
     /// Whose.
     pub client_id: String,
-    /// `active`, `ended` or `expired`.
+    /// `active`, `suspended`, `ended` or `expired`.
     pub state: String,
     /// What the client calls itself.
     pub client: String,
@@ -192,7 +192,7 @@ impl HistoryService {
 
     /// Every session there was, by id.
     pub async fn sessions(&self) -> Result<Vec<SessionRecord>, AdminError> {
-        let found = self
+        let mut found = self
             .scan(BTreeMap::new(), |found: &mut BTreeMap<String, SessionRecord>, record| {
                 let Some(session) = record.session else {
                     // A stop ends what was open; so does whatever came before a start.
@@ -228,6 +228,12 @@ impl HistoryService {
                 }
             })
             .await?;
+        // Those that are there are known better than the log can tell: a stopped one waits, even over a restart.
+        for live in self.control.sessions() {
+            if let Some(row) = found.get_mut(&live.session_id.to_string()) {
+                row.state = live.state.as_str().to_owned();
+            }
+        }
         Ok(found.into_values().collect())
     }
 

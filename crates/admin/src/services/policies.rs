@@ -216,12 +216,16 @@ impl PolicyService {
     }
 
     /// Whether a bundle could be put in force, and what it would have decided otherwise of late.
-    pub async fn validate(&self, bundle: &Bundle) -> Result<ValidationRecord, AdminError> {
+    pub async fn validate(
+        &self,
+        asking: &portcullis_core::Actor,
+        bundle: &Bundle,
+    ) -> Result<ValidationRecord, AdminError> {
         if let Err(error) = self.control.validate_policy(bundle).await {
             let problems = error.message.lines().map(str::to_owned).collect();
             return Ok(ValidationRecord { ok: false, problems, compared: 0, changed: Vec::new() });
         }
-        let verdicts = self.control.verdicts_under(bundle, TRIED_ON).await?;
+        let verdicts = self.control.verdicts_under(asking, bundle, TRIED_ON).await?;
         let row = |change: VerdictChange| VerdictRow {
             seq: change.seq,
             tool: change.tool,

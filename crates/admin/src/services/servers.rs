@@ -9,7 +9,7 @@ use portcullis_gateway::Control;
 use portcullis_gateway::control::{FoundItem, GrantAhead, KeptDraft, Reacceptance, Registration, Target};
 use portcullis_governance::declaration::diff::FieldChange;
 use portcullis_governance::record::ServerState;
-use portcullis_governance::registry::{ServerEntry, ToolEntry};
+use portcullis_governance::registry::{ServerEntry, ToolEntry, Trust};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,6 +41,8 @@ pub struct ServerRecord {
     pub declaration_version: Option<String>,
     /// How many tools it has.
     pub tools: usize,
+    /// The least trust in it and its tools.
+    pub worst_trust: String,
 }
 
 /// A tool of a server, in its server's record.
@@ -90,6 +92,9 @@ pub struct ServerDetail {
     pub policy_tags: Vec<String>,
     /// What runs, by digest.
     pub pins: Vec<String>,
+    /// What it says of itself, by digest, as accepted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instructions_sha256: Option<String>,
     /// Every version of its declaration, the one in force last.
     pub declarations: Vec<String>,
     /// Its tools.
@@ -309,6 +314,7 @@ impl ServerService {
             registered_at: told.registered_at.to_string(),
             policy_tags: told.policy_tags.iter().map(|mode| mode.as_str().to_owned()).collect(),
             pins: told.artifact_pins.iter().map(word).collect(),
+            instructions_sha256: told.instructions_sha256.map(|digest| digest.to_string()),
             declarations: vec![told.declaration_version.to_string()],
             tool_rows: tool_rows.collect(),
             drifted: upstream.is_some_and(|upstream| upstream.drifted().is_some()),
@@ -614,7 +620,14 @@ fn record(entry: &ServerEntry) -> ServerRecord {
         tier_assigned: told.assigned_trust_tier,
         declaration_version: Some(told.declaration_version.to_string()),
         tools: entry.declaration.tools().len(),
+        worst_trust: worst_trust(entry).as_str().to_owned(),
     }
+}
+
+/// The least trusted of a server and its tools.
+fn worst_trust(entry: &ServerEntry) -> Trust {
+    let tools = entry.declaration.tools().iter().map(|tool| entry.trust_in(tool.id()));
+    tools.min().unwrap_or(entry.trust)
 }
 
 /// The text a thing has in JSON.

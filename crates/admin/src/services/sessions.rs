@@ -10,6 +10,7 @@ use portcullis_governance::session::Checkpoint;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::word;
 use crate::error::AdminError;
 use crate::grant::Op;
 
@@ -20,15 +21,28 @@ pub struct CheckpointRecord {
     pub session_id: String,
     /// Whose.
     pub client_id: String,
+    /// What its client calls itself.
+    pub client: String,
     /// What opened it.
     pub trigger: String,
     /// Why, in words.
     pub reason: String,
+    /// The server whose tool lost its trust.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_id: Option<String>,
+    /// Raised when it opened.
+    pub epoch: u64,
     /// Since when.
     pub opened_at: String,
+    /// The call that went too far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub proposal_id: Option<String>,
     /// The approval that resolves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
+    /// What an equal call has in common with that call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
 }
 
 /// A session as it is now.
@@ -104,7 +118,10 @@ impl SessionService {
 
     /// What stops sessions, by session.
     pub fn checkpoints(&self) -> Vec<CheckpointRecord> {
-        self.control.checkpoints().iter().map(checkpoint).collect()
+        let rows = self.control.sessions();
+        rows.iter()
+            .filter_map(|row| Some(checkpoint(row.checkpoint.as_ref()?, row.checkpoint_epoch)))
+            .collect()
     }
 
     /// Stops a session until an operator lets it go on.
@@ -170,14 +187,19 @@ fn lock(row: &TurnRow) -> LockRecord {
     }
 }
 
-fn checkpoint(checkpoint: &Checkpoint) -> CheckpointRecord {
+fn checkpoint(checkpoint: &Checkpoint, epoch: u64) -> CheckpointRecord {
     CheckpointRecord {
         session_id: checkpoint.session_id.to_string(),
         client_id: checkpoint.principal.to_string(),
+        client: checkpoint.client.clone(),
         trigger: checkpoint.trigger.as_str().to_owned(),
         reason: checkpoint.reason.clone(),
+        server_id: checkpoint.server.as_ref().map(ToString::to_string),
+        epoch,
         opened_at: checkpoint.opened_at.to_string(),
+        proposal_id: checkpoint.proposal_id.map(|id| id.to_string()),
         approval_id: checkpoint.approval_id.map(|id| id.to_string()),
+        fingerprint: checkpoint.fingerprint.as_ref().map(word),
     }
 }
 

@@ -29,6 +29,25 @@ pub struct TrustRecord {
     pub violations: u64,
     /// How often trust was taken back.
     pub reset_epoch: u64,
+    /// Its canonical identity, if it is a tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_id: Option<String>,
+    /// What it would be on a higher tier.
+    pub recorded: String,
+    /// What it has earned.
+    pub eligible: String,
+    /// The tier of its server.
+    pub tier: u64,
+    /// Days with a call without a fault.
+    pub days: u64,
+    /// Sessions with one.
+    pub sessions: u64,
+    /// Under which policy that counts.
+    pub policy_version: String,
+    /// Since when it is in its state.
+    pub since: String,
+    /// The record that last changed anything.
+    pub last_event: u64,
 }
 
 /// Trust.
@@ -72,6 +91,15 @@ impl TrustService {
             clean: number("clean"),
             violations: number("violations"),
             reset_epoch: number("reset_epoch"),
+            tool_id: row["tool_id"].as_str().map(ToOwned::to_owned),
+            recorded: text("recorded"),
+            eligible: text("eligible"),
+            tier: number("tier"),
+            days: number("days"),
+            sessions: number("sessions"),
+            policy_version: text("policy_version"),
+            since: text("since"),
+            last_event: number("last_event"),
         }
     }
 }

@@ -21,7 +21,9 @@ words! {
 }
 
 words! {
-    pub(crate) enum SessionState { Active = "active", Ended = "ended", Expired = "expired" }
+    pub(crate) enum SessionState {
+        Active = "active", Suspended = "suspended", Ended = "ended", Expired = "expired",
+    }
 }
 
 args! {

@@ -91,7 +91,7 @@ async fn explain(cx: Cx, args: Explain) -> Result<Reply<ExplanationRecord>, Admi
 }
 
 async fn validate(cx: Cx, args: Validate) -> Result<Reply<ValidationRecord>, AdminError> {
-    Ok(Reply::ok(cx.policies().validate(&bundle(args.bundle)).await?))
+    Ok(Reply::ok(cx.policies().validate(&cx.asking(), &bundle(args.bundle)).await?))
 }
 
 async fn apply(cx: Cx, grant: AdminGrant, args: Apply) -> Result<Committed<PolicyRecord>, AdminError> {

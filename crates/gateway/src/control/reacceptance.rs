@@ -160,6 +160,7 @@ impl Control {
         let accepted =
             AcceptedDeclaration::accept(&declaration, &file, live, &acceptance).map_err(rejected)?;
         next.declaration_version = accepted.version();
+        next.instructions_sha256 = accepted.live().instructions_sha256();
         let accepted = Arc::new(accepted);
         let waived = Waived { rules: &asked.waive, over_budget: asked.allow_over_budget };
         let let_pass = state.check_lints(&self.options.surface, (&next, &accepted), &waived)?;

@@ -255,6 +255,7 @@ impl Control {
             isolation_reason: checked.isolation_reason,
             artifact_pins: checked.pins,
             declaration_version: accepted.version(),
+            instructions_sha256: accepted.live().instructions_sha256(),
             state: ServerState::Active,
             halt: None,
             registered_by: operator.actor().to_string(),

@@ -14,7 +14,7 @@ use portcullis_core::{Actor, ErrorCode, Item, Lineage, Principal, Secret, Sessio
 use portcullis_gauntlet::{Args, Gauntlet, Grants, RawResult, Screened, screen};
 use portcullis_governance::declaration::Replay;
 use portcullis_governance::operator::OperatorProof;
-use portcullis_governance::policy::{Bundle, Circumstances, Policy, PolicyFile};
+use portcullis_governance::policy::{Bundle, Circumstances, Policy, PolicyFile, Verdict};
 use portcullis_governance::registry::{Registry, ToolEntry};
 use portcullis_governance::request::CanonicalRequest;
 use serde::Serialize;
@@ -142,37 +142,40 @@ impl Control {
     }
 
     /// On which of the newest calls another policy would decide otherwise than the one in force, both asked now. The
-    /// arguments of those calls are evidence: that they were read is on record first.
-    pub async fn verdicts_under(&self, bundle: &Bundle, most: usize) -> Result<Verdicts, ControlError> {
+    /// arguments of those calls are evidence. It is opened only if one of the two policies reads arguments, and that it is, by
+    /// whom, is on record first (AUD-44); else nothing is opened, and so nothing recorded (SO-41).
+    pub async fn verdicts_under(
+        &self,
+        asking: &Actor,
+        bundle: &Bundle,
+        most: usize,
+    ) -> Result<Verdicts, ControlError> {
         let other = self.validate_policy(bundle).await?;
         let mut calls = self.recorded(None).await?;
         calls.drain(..calls.len().saturating_sub(most));
         if calls.is_empty() {
             return Ok(Verdicts::default());
         }
+        let registry = self.world().registry().clone();
+        let now = self.clock.now();
+        if let Some(verdicts) = verdicts_without_arguments(&registry, &other, &calls, now) {
+            return Ok(verdicts);
+        }
         let objects: Vec<_> = (calls.iter().flat_map(|call| &call.intent.evidence))
             .filter(|reference| reference.role == Role::Canonical)
             .map(|reference| reference.object)
             .collect();
         let data = json!({"objects": objects, "reason": "compare policies"});
-        let read = Event::new(EventName::AuditEvidenceRead, &Actor::system()).data(data);
+        let read = Event::new(EventName::AuditEvidenceRead, asking).data(data);
         self.log.commit(vec![read]).await?;
-        let (log, clock) = (self.log.clone(), self.clock.clone());
-        let registry = self.world().registry().clone();
+        let log = self.log.clone();
         blocking(move || {
             let mut verdicts = Verdicts::default();
             for call in &calls {
                 let Again::Same(entry, request, _) = again(&log, &registry, call)? else { continue };
-                let circumstances = circumstances(call, clock.now());
-                let word = |policy: &Policy| {
-                    policy.decide(&request, &entry.facts, &circumstances).verdict().as_str()
-                };
-                let (now, then) = (word(registry.policy()), word(&other));
-                verdicts.compared += 1;
-                if now != then {
-                    let tool = entry.tool.id().short().to_owned();
-                    verdicts.changed.push(VerdictChange { seq: call.intent.seq, tool, now, then });
-                }
+                let circumstances = circumstances(call, now);
+                let of = |policy: &Policy| policy.decide(&request, &entry.facts, &circumstances).verdict();
+                verdicts.compare(call, entry, (of(registry.policy()), of(&other)));
             }
             Ok(verdicts)
         })
@@ -262,6 +265,35 @@ impl Control {
         self.commit(operator, vec![event, read]).await?;
         Ok(())
     }
+}
+
+impl Verdicts {
+    fn compare(&mut self, call: &Recorded, entry: &ToolEntry, (now, then): (Verdict, Verdict)) {
+        self.compared += 1;
+        if now != then {
+            let tool = entry.tool.id().short().to_owned();
+            let (now, then) = (now.as_str(), then.as_str());
+            self.changed.push(VerdictChange { seq: call.intent.seq, tool, now, then });
+        }
+    }
+}
+
+/// What two policies say of calls that are known by who called what; `None` if one of them would have to know more.
+fn verdicts_without_arguments(
+    registry: &Registry,
+    other: &Policy,
+    calls: &[Recorded],
+    now: portcullis_core::Timestamp,
+) -> Option<Verdicts> {
+    let mut verdicts = Verdicts::default();
+    for call in calls {
+        let Some(entry) = tool_of(registry, &call.intent) else { continue };
+        let Ok(principal) = call.intent.actor.to_string().parse() else { continue };
+        let of =
+            |policy: &Policy| policy.verdict_on_any_call(&principal, &entry.facts, circumstances(call, now));
+        verdicts.compare(call, entry, (of(registry.policy())?, of(other)?));
+    }
+    Some(verdicts)
 }
 
 fn piece(record: &Record, role: Role) -> Option<&EvidenceRef> {

@@ -67,11 +67,6 @@ impl Control {
         self.sessions.list().iter().map(|session| SessionRow::of(session)).collect()
     }
 
-    /// What stops sessions now.
-    pub fn checkpoints(&self) -> Vec<Checkpoint> {
-        self.sessions.list().iter().filter_map(|session| session.checkpoint()).collect()
-    }
-
     /// Ends a session: nothing more leaves for it, and what was approved for its life ends with it (GOV-906).
     pub async fn end_session(
         &self,

@@ -131,23 +131,22 @@ impl Control {
         let world = self.world();
         let agent = agent.unwrap_or(&self.options.principal);
         let grants = self.access.granted(agent);
+        let orders = self.orders();
+        let mode = mode.or_else(|| orders.profile(agent).map(|profile| profile.mode));
         let mode = mode.unwrap_or_else(|| world.shelf().options().choose("", world.registry().tools().len()));
-        let (servers, records) = introduced(&world, &grants);
+        let (servers, records) = introduced(&world, &grants, orders.namespaces(agent));
         let part = |tool: &Offered| ToolPart {
             server: tool.server.clone(),
             effect: tool.effect,
             definition: tool.original().to_owned(),
         };
+        let namespaces = orders.namespaces(agent);
         let tools = match mode {
-            Mode::Passthrough => {
-                world.offered(Era::Modern, &world.hidden(&grants, &[])).iter().map(part).collect()
-            }
+            Mode::Passthrough => world.offered(Era::Modern, &world.hidden(&grants, namespaces)),
             mode => {
                 let catalogue = world.catalogue();
-                let view = world.shelf().view(catalogue, world.registry(), &grants, &[]);
-                let listed = listed(mode, catalogue, &view);
-                let own = |definition| ToolPart { server: String::new(), effect: None, definition };
-                listed.into_iter().map(own).collect()
+                let view = world.shelf().view(catalogue, world.registry(), &grants, namespaces);
+                listed(mode, world.registry(), catalogue, &view)
             }
         };
         let others = [
@@ -155,14 +154,16 @@ impl Control {
             ("resources", "resources/list"),
             ("resource_templates", "resources/templates/list"),
         ];
-        let beside = others
-            .iter()
-            .filter_map(|(name, method)| Some(((*name).to_owned(), world.list(method)?.bytes())));
+        let beside = others.iter().filter_map(|(name, method)| {
+            let list = world.list(method)?;
+            let reached = world.within(list, &grants, namespaces);
+            Some(((*name).to_owned(), reached.as_ref().unwrap_or(list).bytes()))
+        });
         SurfaceParts {
             principal: agent.to_string(),
             profile: self.options.surface.principals.get(&agent.to_string()).cloned(),
             mode,
-            tools,
+            tools: tools.iter().map(part).collect(),
             servers,
             records,
             stand_ins: stand_ins(),
@@ -232,20 +233,22 @@ impl Control {
         self.options.surface.profiles.keys().cloned().collect()
     }
 
-    /// Puts every change of the default surface on record (SURF-53).
+    /// Puts every change of the surfaces that clients get which nothing is known of on record (SURF-53): that of whole
+    /// definitions and, where an operator chose it, that of names alone.
     pub(super) async fn follow_surface(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let mut changes = self.world.changes();
-        let mut last: Option<Sha256Digest> = None;
+        let mut last: BTreeMap<Mode, Sha256Digest> = BTreeMap::new();
         loop {
             let control = self.clone();
             let looked = tokio::task::spawn_blocking(move || {
                 let options = &control.options.surface;
-                control.surface_parts(Some(Mode::Passthrough), None).compile(options.profile(""), options)
+                let of = |mode| control.surface_parts(Some(mode), None).compile(options.profile(""), options);
+                control.listed_modes().into_iter().map(of).collect::<Vec<_>>()
             });
-            if let Ok(surface) = looked.await
-                && last.replace(surface.surface_digest) != Some(surface.surface_digest)
-            {
-                self.record_surface(&surface);
+            for surface in looked.await.unwrap_or_default() {
+                if last.insert(surface.mode, surface.surface_digest) != Some(surface.surface_digest) {
+                    self.record_surface(&surface);
+                }
             }
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return },
@@ -254,22 +257,35 @@ impl Control {
         }
     }
 
+    /// The modes in which tools are listed to anybody, as far as that is set.
+    fn listed_modes(&self) -> Vec<Mode> {
+        let world = self.world();
+        let exposure = world.shelf().options();
+        let stubs = exposure.mode.iter().chain(exposure.clients.values()).any(|m| *m == Mode::Transparent);
+        std::iter::once(Mode::Passthrough).chain(stubs.then_some(Mode::Transparent)).collect()
+    }
+
     fn record_surface(&self, surface: &Surface) {
         let size = surface.footprint.tools.size;
         let ledger = serde_json::to_vec(&surface.ledger).unwrap_or_default();
         let compiled = json!({
             "surface_digest": surface.surface_digest, "bytes": size.bytes, "tokens": size.o200k,
             "ladder_step": surface.ladder_step, "ledger_sha256": Sha256Digest::of(&ledger), "profile": surface.profile,
+            "mode": surface.mode,
         });
         let mut events = vec![Event::new(EventName::SurfaceCompiled, &Actor::system()).data(compiled)];
         let excess: Vec<&str> = surface.excess.iter().map(|excess| excess.limit).collect();
-        self.alarms.end(AlarmKind::SurfaceRefused, &surface.profile);
+        let subject = match surface.mode {
+            Mode::Passthrough => surface.profile.clone(),
+            mode => format!("{} {}", surface.profile, mode.as_str()),
+        };
+        self.alarms.end(AlarmKind::SurfaceRefused, &subject);
         if surface.ladder_step == 7 {
             let what = format!("the list of tools cannot be made to fit: {}", excess.join(", "));
             let fix =
                 "portcullis footprint --explain; hide tools with [catalog.filter], or choose another profile";
-            self.alarms.raise(AlarmKind::SurfaceRefused, &surface.profile, what, fix.into());
-            let data = json!({"excess": excess, "profile": surface.profile});
+            self.alarms.raise(AlarmKind::SurfaceRefused, &subject, what, fix.into());
+            let data = json!({"excess": excess, "profile": surface.profile, "mode": surface.mode});
             events.push(Event::new(EventName::SurfaceRefused, &Actor::system()).data(data));
             tracing::error!(
                 profile = surface.profile,
@@ -277,7 +293,10 @@ impl Control {
                 "the list of tools cannot be made to fit; the last one that did stays"
             );
         } else if surface.ladder_step > 0 {
-            let data = json!({"deferred": surface.deferred, "ladder_step": surface.ladder_step, "profile": surface.profile});
+            let data = json!({
+                "deferred": surface.deferred, "ladder_step": surface.ladder_step, "profile": surface.profile,
+                "mode": surface.mode,
+            });
             events.push(Event::new(EventName::SurfaceDegraded, &Actor::system()).data(data));
         } else if !excess.is_empty() && self.options.surface.mode == Budgeting::Warn {
             tracing::warn!(

@@ -531,21 +531,24 @@ impl Edge {
         let mode = self.mode(sender);
         let (stand_ins, published, reached, besides);
         let mut list = match (asked.method, mode) {
-            ("tools/list", Mode::Passthrough) => {
-                published = self.published(&world, sender);
-                &published.list
-            }
-            ("tools/list", _) => {
-                let catalogue = world.catalogue();
-                let orders = self.lifecycle.orders.load();
-                let namespaces = orders.namespaces(principal);
-                let view = world.shelf().view(catalogue, world.registry(), &grants, namespaces);
-                stand_ins = List::stand_ins(listed(mode, catalogue, &view));
-                &stand_ins
+            ("tools/list", mode) => {
+                published = self.published(&world, sender, mode);
+                match &published {
+                    Some(published) => &published.list,
+                    None => {
+                        let catalogue = world.catalogue();
+                        let orders = self.lifecycle.orders.load();
+                        let namespaces = orders.namespaces(principal);
+                        let view = world.shelf().view(catalogue, world.registry(), &grants, namespaces);
+                        stand_ins = List::offered(&listed(mode, world.registry(), catalogue, &view));
+                        &stand_ins
+                    }
+                }
             }
             (method, _) => match world.list(method) {
                 Some(list) => {
-                    reached = list.within(&grants);
+                    let orders = self.lifecycle.orders.load();
+                    reached = world.within(list, &grants, orders.namespaces(principal));
                     reached.as_ref().unwrap_or(list)
                 }
                 None => return Answer::unknown_method(method),

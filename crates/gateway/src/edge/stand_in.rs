@@ -34,7 +34,7 @@ impl Edge {
         let Target::Tool(name) = &call.target else { return Ok(Manner::Native) };
         let mode = match mode {
             // SURF-64: what is not listed for want of room is found and called as it is where nothing is listed.
-            Mode::Passthrough if self.is_deferral(sender, name) => Mode::Gateway,
+            mode if self.is_deferral(sender, mode, name) => Mode::Gateway,
             Mode::Passthrough => return Ok(Manner::Native),
             mode => mode,
         };

@@ -24,12 +24,22 @@ impl Edge {
         profile(world, &sender.conversation)
     }
 
-    /// The list of definitions as this client gets it.
-    pub(super) fn published(&self, world: &World, sender: &Sender) -> Arc<Published> {
+    /// The list of tools as this client gets it; nothing where tools are not listed.
+    pub(super) fn published(&self, world: &World, sender: &Sender, mode: Mode) -> Option<Arc<Published>> {
         let principal = sender.conversation.session().principal();
-        let orders = self.lifecycle.orders.load();
-        let hidden = world.hidden(&self.access.granted(principal), orders.namespaces(principal));
-        world.published(sender.era(), self.profile(world, sender), &hidden, &self.usable.of(principal))
+        let (orders, grants) = (self.lifecycle.orders.load(), self.access.granted(principal));
+        let (namespaces, profile) = (orders.namespaces(principal), self.profile(world, sender));
+        match mode {
+            Mode::Passthrough => {
+                let hidden = world.hidden(&grants, namespaces);
+                Some(world.published(sender.era(), profile, &hidden, &self.usable.of(principal)))
+            }
+            Mode::Transparent => {
+                let view = world.shelf().view(world.catalogue(), world.registry(), &grants, namespaces);
+                Some(world.published_stubs(sender.era(), profile, &view))
+            }
+            Mode::Gateway => None,
+        }
     }
 
     /// Who reads lists, for news of them.
@@ -46,9 +56,10 @@ impl Edge {
     pub(super) fn instructions(&self, sender: &Sender, mode: Mode) -> String {
         let world = self.world.load();
         let profile = self.profile(&world, sender);
-        let grants = self.access.granted(sender.conversation.session().principal());
-        let (servers, records) = introduced(&world, &grants);
-        let published = (mode == Mode::Passthrough).then(|| self.published(&world, sender));
+        let principal = sender.conversation.session().principal();
+        let (orders, grants) = (self.lifecycle.orders.load(), self.access.granted(principal));
+        let (servers, records) = introduced(&world, &grants, orders.namespaces(principal));
+        let published = self.published(&world, sender, mode);
         let list = published.as_ref().map(|published| &published.compiled.list);
         let told = Told {
             mode,
@@ -63,18 +74,21 @@ impl Edge {
     }
 
     /// Whether this client's list has no room for all tools.
-    pub(super) fn defers(&self, sender: &Sender) -> bool {
+    pub(super) fn defers(&self, sender: &Sender, mode: Mode) -> bool {
         let world = self.world.load();
         world.surface_options().mode == Budgeting::Enforce
-            && !self.published(&world, sender).compiled.list.deferred.is_empty()
+            && (self.published(&world, sender, mode))
+                .is_some_and(|published| !published.compiled.list.deferred.is_empty())
     }
 
-    /// Whether a name is that of a tool that stands for those without room.
-    pub(super) fn is_deferral(&self, sender: &Sender, name: &str) -> bool {
-        matches!(
-            MetaTool::named(name, Mode::Gateway),
-            Some(MetaTool::Browse(portcullis_catalog::Kind::Tool) | MetaTool::Execute)
-        ) && self.defers(sender)
+    /// Whether a name is that of a tool that stands for those without room, and is not there otherwise.
+    pub(super) fn is_deferral(&self, sender: &Sender, mode: Mode, name: &str) -> bool {
+        MetaTool::named(name, mode).is_none()
+            && matches!(
+                MetaTool::named(name, Mode::Gateway),
+                Some(MetaTool::Browse(portcullis_catalog::Kind::Tool) | MetaTool::Execute)
+            )
+            && self.defers(sender, mode)
     }
 }
 
@@ -92,7 +106,8 @@ impl Reader {
     pub(super) fn digest(&self, world: &World, method: &str) -> Option<Sha256Digest> {
         if method != "tools/list" {
             let (list, principal) = (world.list(method)?, self.conversation.session().principal());
-            let reached = list.within(&self.access.granted(principal));
+            let orders = self.orders.load();
+            let reached = world.within(list, &self.access.granted(principal), orders.namespaces(principal));
             return Some(reached.as_ref().unwrap_or(list).digest());
         }
         let (era, principal) = (self.conversation.era(), self.conversation.session().principal());
@@ -125,11 +140,15 @@ pub(crate) fn reaches(grants: &Grants, server: &ServerEntry) -> bool {
     *grants == Grants::Declared || server.declaration.everything().any(|tool| grants.reach(tool.id().short()))
 }
 
-/// The servers somebody with these grants can see, and whether one of them keeps records.
-pub(crate) fn introduced(world: &World, grants: &Grants) -> (Vec<Introduced>, bool) {
+/// The servers somebody with these grants, shown these namespaces, can see, and whether one of them keeps records.
+pub(crate) fn introduced(world: &World, grants: &Grants, namespaces: &[String]) -> (Vec<Introduced>, bool) {
     let (registry, options) = (world.registry(), world.surface_options());
-    let visible: Vec<_> =
-        (registry.servers()).filter(|server| server.is_active() && reaches(grants, server)).collect();
+    let is_seen = |server: &&ServerEntry| {
+        server.is_active()
+            && reaches(grants, server)
+            && world.shelf().is_within(server.record.server_identity.as_str(), namespaces)
+    };
+    let visible: Vec<_> = registry.servers().filter(is_seen).collect();
     let records = visible.iter().any(|server| server.record.transport.is_builtin());
     let servers = visible.into_iter().map(|server| {
         let name = server.record.server_identity.as_str();
@@ -137,7 +156,9 @@ pub(crate) fn introduced(world: &World, grants: &Grants) -> (Vec<Introduced>, bo
         let changed = world
             .upstream(&server.record.server_identity)
             .is_some_and(|upstream| upstream.says_other_things());
-        let accepted = server.declaration.live().instructions.clone();
+        let accepted = server.declaration.live();
+        let changed = changed || !server.says_as_accepted(accepted);
+        let accepted = accepted.instructions.clone();
         Introduced {
             name: name.to_owned(),
             priority: said.map_or(crate::surface::PRIORITY, |said| said.priority),

@@ -80,7 +80,7 @@ impl super::Edge {
 
     /// Whether this is a call of our own tool rather than of a server's.
     pub(super) fn is_view(&self, sender: &Sender, asked: &Asked<'_>, mode: Mode) -> bool {
-        (self.shaping.keeps_in_passthrough() || mode != Mode::Passthrough || self.defers(sender))
+        (self.shaping.keeps_in_passthrough() || mode != Mode::Passthrough || self.defers(sender, mode))
             && (asked.params.and_then(|raw| Params::read(raw).ok()).and_then(|params| params.name))
                 .is_some_and(|name| name == TOOL_VIEW)
     }

@@ -1,10 +1,14 @@
 //! The tools that stand for all others (CTX-71), byte for byte as specified: providers cache a list by its bytes.
 
 use portcullis_catalog::{CatalogSnapshot, Kind, View};
+use portcullis_governance::registry::Registry;
 use serde_json::Value;
 
 use super::Mode;
-use crate::shaping::{TOOL_VIEW, TOOL_VIEW_DEFINITION};
+use super::shelf::entry_of;
+use crate::shaping::TOOL_VIEW_DEFINITION;
+use crate::surface::offered::Offered;
+use crate::surface::published::effect;
 
 const TOOL_BROWSE: &str = r#"{"name":"tool_browse","description":"Find tools. Give exactly one of query (what you want done) or path (\"/\" lists namespaces, \"/github\" its tools). Each line: id(args) [effects] — description. Then call tool_execute with the id. Read-only.","inputSchema":{"type":"object","properties":{"query":{"type":"string"},"path":{"type":"string"},"top_k":{"type":"integer","minimum":1,"maximum":50},"cursor":{"type":"string"},"schemas":{"type":"boolean","description":"add full argument schemas of the first 5"}},"additionalProperties":false},"annotations":{"readOnlyHint":true}}"#;
 const TOOL_EXECUTE: &str = r#"{"name":"tool_execute","description":"Call a tool by id. args are checked against its schema first; an ARGS_INVALID error contains the schema. dry_run checks without calling. Long results return a handle for tool_view. Mutating.","inputSchema":{"type":"object","properties":{"tool_id":{"type":"string"},"args":{"type":"object"},"dry_run":{"type":"boolean"}},"required":["tool_id","args"],"additionalProperties":false},"annotations":{"readOnlyHint":false}}"#;
@@ -88,17 +92,21 @@ pub(crate) fn stand_ins() -> Vec<String> {
     [TOOL_BROWSE, TOOL_EXECUTE, TOOL_VIEW_DEFINITION].map(ToOwned::to_owned).into()
 }
 
-/// The definitions `tools/list` has in a mode, sorted by name (CAT-91).
-pub(crate) fn listed(mode: Mode, catalogue: &CatalogSnapshot, view: &View) -> Vec<String> {
+/// What `tools/list` has in a mode that does not list whole definitions, sorted by name (CAT-91).
+pub(crate) fn listed(
+    mode: Mode,
+    registry: &Registry,
+    catalogue: &CatalogSnapshot,
+    view: &View,
+) -> Vec<Offered> {
     let meta =
         MetaTool::ALL.into_iter().filter(|tool| tool.belongs_to(mode) && tool.is_listed(catalogue, view));
-    let mut entries: Vec<(String, String)> =
-        meta.map(|tool| (tool.name().to_owned(), tool.definition().to_owned())).collect();
     // Long results are shown in short, so there is a way to look at the rest.
-    entries.push((TOOL_VIEW.into(), TOOL_VIEW_DEFINITION.into()));
+    let own = meta.map(MetaTool::definition).chain([TOOL_VIEW_DEFINITION]);
+    let mut entries: Vec<Offered> = own.filter_map(|definition| Offered::new("", None, definition)).collect();
     if mode == Mode::Transparent {
         let tools = view.iter().filter(|index| catalogue.items()[*index].kind == Kind::Tool);
-        entries.extend(tools.map(|index| {
+        entries.extend(tools.filter_map(|index| {
             let item = &catalogue.items()[index];
             let stripped = format!(
                 "{{\"name\":{},\"description\":{},\"inputSchema\":{{\"type\":\"object\"}},\"_meta\":{{\"io.portcullis/tool_id\":{}}}}}",
@@ -106,11 +114,11 @@ pub(crate) fn listed(mode: Mode, catalogue: &CatalogSnapshot, view: &View) -> Ve
                 Value::from(catalogue.card_description(index)),
                 Value::from(item.id.as_str()),
             );
-            (item.wire_name.clone(), stripped)
+            Offered::new(&item.server, entry_of(registry, item).map(|entry| effect(entry)), &stripped)
         }));
     }
-    entries.sort();
-    entries.into_iter().map(|(_, definition)| definition).collect()
+    entries.sort_by(|a, b| a.name.cmp(&b.name));
+    entries
 }
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ impl Shelf {
     }
 
     /// Whether a server's namespace is among these; no namespaces are all of them.
-    fn is_within(&self, server: &str, namespaces: &[String]) -> bool {
+    pub(crate) fn is_within(&self, server: &str, namespaces: &[String]) -> bool {
         let own = self.options.namespaces.get(server).map_or(server, String::as_str);
         namespaces.is_empty() || namespaces.iter().any(|namespace| namespace == own || namespace == server)
     }

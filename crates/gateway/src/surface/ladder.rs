@@ -101,6 +101,22 @@ pub fn climb(tools: Vec<Offered>, profile: &Profile, rungs: &Rungs<'_>) -> Climb
     list
 }
 
+/// The last two steps alone: for lists whose entries are not rewritten (SURF-37).
+pub fn make_room(tools: Vec<Offered>, profile: &Profile, rungs: &Rungs<'_>) -> Climbed {
+    let mut list = Climbed { tools, ..Climbed::default() };
+    if list.fits(0, profile) {
+        return list;
+    }
+    defer(&mut list, profile, rungs);
+    // CAT-91: what stands for others has its place among them.
+    list.tools.sort_by(|a, b| a.name.cmp(&b.name));
+    if list.fits(6, profile) {
+        return list;
+    }
+    list.step = 7;
+    list
+}
+
 fn drop_extras(list: &mut Climbed) {
     for tool in &mut list.tools {
         for member in ["title", "icons", "execution"] {

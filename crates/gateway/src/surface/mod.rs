@@ -43,7 +43,7 @@ pub use crate::listing::served;
 use duplicates::{Hoisted, Note};
 use footprint::{Excess, Footprint, OfServer, excesses, list_text};
 use instructions::{Introduced, Told, notes_over, room_for_notes};
-use ladder::{Climbed, Rungs, StepSize, climb};
+use ladder::{Climbed, Rungs, StepSize, climb, make_room};
 use lints::{Finding, Instead};
 use offered::{Offered, Rewrite};
 use profile::Profile;
@@ -253,7 +253,7 @@ fn told_of_excess(input: &Input<'_>, list: &Climbed) -> bool {
     match input.options.mode {
         Budgeting::Report => false,
         Budgeting::Warn => true,
-        Budgeting::Enforce => input.mode != Mode::Passthrough || list.step == 7,
+        Budgeting::Enforce => input.mode == Mode::Gateway || list.step == 7,
     }
 }
 
@@ -301,10 +301,13 @@ fn fitted_within(input: &Input<'_>, room: usize) -> Climbed {
         ladder::prune(&mut list, &rungs);
         ladder::deduplicate(&mut list, &rungs, |dedup| dedup == Dedup::Always);
     }
-    if !rewrites || options.mode != Budgeting::Enforce {
+    // Meta-tools are as few as they can be.
+    if input.mode == Mode::Gateway || options.mode != Budgeting::Enforce {
         return list;
     }
-    let mut climbed = climb(std::mem::take(&mut list.tools), profile, &rungs);
+    let tools = std::mem::take(&mut list.tools);
+    let mut climbed =
+        if rewrites { climb(tools, profile, &rungs) } else { make_room(tools, profile, &rungs) };
     climbed.ledger.splice(0..0, list.ledger);
     renumber(&mut climbed, list.notes);
     climbed.hoisted.splice(0..0, list.hoisted);

@@ -1,4 +1,4 @@
-//! Lists as they are served: one per era, profile, what is hidden and what cannot be used, compiled once for each world.
+//! Lists as they are served: one per mode, era, profile, what is hidden and what cannot be used, compiled once for each world.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,6 +19,7 @@ use crate::listing::List;
 /// For whom a list is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ListKey {
+    pub(crate) mode: Mode,
     pub(crate) era: Era,
     pub(crate) profile: String,
     /// What it is not shown.
@@ -51,7 +52,7 @@ impl Press {
         &self.options
     }
 
-    /// The list of whole definitions for one kind of client.
+    /// The list for one kind of client, of whole definitions or of what stands for them.
     pub(crate) fn publish(
         &self,
         tools: Vec<Offered>,
@@ -62,7 +63,7 @@ impl Press {
     ) -> Published {
         let input = Input {
             tools,
-            mode: Mode::Passthrough,
+            mode: key.mode,
             profile,
             options: &self.options,
             prune: key.pruned.clone(),
@@ -81,7 +82,10 @@ impl Press {
             };
             let mut last: Vec<Offered> = before.iter().filter_map(again).collect();
             if last.is_empty() {
-                last = stand_ins.iter().filter_map(|text| Offered::new("", None, text)).collect();
+                let own = input.tools.iter().filter(|tool| tool.server.is_empty()).cloned();
+                last = own.chain(stand_ins.iter().filter_map(|text| Offered::new("", None, text))).collect();
+                last.sort_by(|a, b| a.name.cmp(&b.name));
+                last.dedup_by(|a, b| a.name == b.name);
             }
             let listed: BTreeSet<String> = last.iter().map(|tool| tool.name.clone()).collect();
             let deferred = input.tools.iter().filter(|tool| !listed.contains(&tool.name));
@@ -101,12 +105,14 @@ impl Press {
 /// What calling a tool can do, by its declaration; a hint of the server's can only make it worse (SURF-34).
 pub(crate) fn effect(entry: &ToolEntry) -> Effect {
     let hints: serde_json::Value = serde_json::from_str(entry.tool.definition().get()).unwrap_or_default();
-    if entry.tool.side_effects().iter().all(|effect| *effect == SideEffect::Read) {
-        Effect::ReadOnly
-    } else if hints["annotations"]["destructiveHint"] == true {
-        Effect::Destructive
-    } else {
-        Effect::Mutating
+    let hints = &hints["annotations"];
+    let reads = entry.tool.side_effects().iter().all(|effect| *effect == SideEffect::Read);
+    // Beside a hint that it only reads, one that it destroys means nothing; a declaration of more does not need either.
+    let destroys = hints["destructiveHint"] == true && !(reads && hints["readOnlyHint"] == true);
+    match (destroys, reads) {
+        (true, _) => Effect::Destructive,
+        (false, true) => Effect::ReadOnly,
+        (false, false) => Effect::Mutating,
     }
 }
 
@@ -120,7 +126,8 @@ pub(crate) fn offered(
         let text = String::from_utf8(definition(entry)).ok()?;
         Offered::new(entry.tool.id().server().as_str(), Some(effect(entry)), &text)
     });
-    entries.chain(own.iter().filter_map(|text| Offered::new("", None, text))).collect()
+    let own = own.iter().filter_map(|text| Offered::new("", None, text));
+    entries.chain(own).collect()
 }
 
 /// The lists of one world, each made when it is first asked for.

@@ -10,6 +10,7 @@ use super::ladder::{Rungs, StepSize, climb};
 use super::offered::Offered;
 use super::profile::Profile;
 use super::{Surface, SurfaceOptions};
+use crate::exposure::Mode;
 
 /// One text that is published otherwise than it was accepted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -65,6 +66,10 @@ impl Surface {
 
     /// What each step of making it fit would come to, one after another.
     pub fn explained(&self, profile: &Profile, options: &SurfaceOptions) -> Vec<StepSize> {
+        // SURF-37: these steps rewrite, and only whole definitions are rewritten.
+        if self.mode != Mode::Passthrough {
+            return vec![StepSize { step: 0, bytes: self.tools_json.len() }];
+        }
         // Nothing fits into nothing, so every step is taken.
         let none = Profile { tools_total_bytes: 0, ..profile.clone() };
         let originals =

@@ -544,24 +544,45 @@ fn nothing_is_rewritten_where_definitions_are_not_listed() {
     // SURF-37
     let options =
         SurfaceOptions { mode: Budgeting::Enforce, dedup: Dedup::Always, ..SurfaceOptions::default() };
-    for mode in [Mode::Transparent, Mode::Gateway] {
-        let surface = compile(&Input {
+    let made = |mode: Mode, profile: &Profile| {
+        compile(&Input {
             tools: golden(),
             mode,
-            profile: &profile(20_000),
+            profile,
             options: &options,
             prune: BTreeSet::from([("query_records".to_owned(), "expand".to_owned())]),
             servers: Vec::new(),
             records: false,
-            stand_ins: Vec::new(),
-        });
-        assert_eq!(surface.tools_json, list_text(&golden()));
-        // It is measured and looked at all the same.
-        assert!(
-            surface.ledger.is_empty() && surface.excess.iter().any(|one| one.limit == "tools_total_bytes")
-        );
-        assert!(surface.findings.iter().any(|finding| finding.rule == "L011"), "{:?}", surface.findings);
+            stand_ins: vec![json!({"name": "tool_browse", "description": "Find."}).to_string()],
+        })
+    };
+    let surface = made(Mode::Gateway, &profile(20_000));
+    assert_eq!(surface.tools_json, list_text(&golden()));
+    // It is measured and looked at all the same.
+    assert!(surface.ledger.is_empty() && surface.excess.iter().any(|one| one.limit == "tools_total_bytes"));
+    assert!(surface.findings.iter().any(|finding| finding.rule == "L011"), "{:?}", surface.findings);
+    // Of names without schemas, those go that have no room, and nothing is said otherwise.
+    let surface = made(Mode::Transparent, &profile(20_000));
+    assert_eq!((surface.ladder_step, surface.verdict()), (6, "degraded"));
+    assert!(surface.tools_json.len() <= 20_000 && surface.excess.is_empty());
+    assert!(surface.ledger.iter().all(|rewrite| rewrite.op == offered::Op::Defer));
+    let golden = golden();
+    for tool in surface.tools.iter().filter(|tool| !tool.server.is_empty()) {
+        assert!(golden.iter().any(|accepted| accepted.text() == tool.text()), "{}", tool.name);
     }
+    let names: BTreeSet<&str> = (surface.tools.iter().map(|tool| tool.name.as_str()))
+        .chain(surface.deferred.iter().map(String::as_str))
+        .collect();
+    assert_eq!(names.len(), golden.len() + 1, "all of them and what stands for some");
+    assert!(
+        surface.instructions.contains("deferred; find them with tool_browse"),
+        "{}",
+        surface.instructions
+    );
+    assert!(surface.findings.iter().any(|finding| finding.rule == "L011"), "{:?}", surface.findings);
+    let refused = made(Mode::Transparent, &profile(10));
+    assert_eq!((refused.ladder_step, refused.verdict()), (7, "refused"));
+    assert!(!refused.excess.is_empty());
 }
 
 #[test]

@@ -85,6 +85,13 @@ pub struct Changed {
     pub field: &'static str,
 }
 
+impl LiveSurface {
+    /// Digest of what the server says of itself, if it says anything (SURF-14).
+    pub fn instructions_sha256(&self) -> Option<Sha256Digest> {
+        self.instructions.as_deref().map(|text| Sha256Digest::of(text.as_bytes()))
+    }
+}
+
 impl LiveTool {
     /// Reads one entry of a `tools/list`.
     pub fn read(index: usize, definition: &RawValue) -> Result<Self, MalformedTool> {

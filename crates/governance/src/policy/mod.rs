@@ -351,6 +351,25 @@ impl Policy {
         (1..=MAX_QUORUM).find(|n| may(Some((scope, *n))))
     }
 
+    /// What it says of a call of this tool by this agent, whatever its arguments. `None` if it reads them.
+    pub fn verdict_on_any_call(
+        &self,
+        principal: &Principal,
+        tool: &ToolFacts,
+        circumstances: Circumstances<'_>,
+    ) -> Option<Verdict> {
+        if self.reads_arguments {
+            return None;
+        }
+        let facts = Facts::of_any_call(self, principal, tool, &circumstances);
+        let allows = |action| self.answer(&facts, action, None).allowed;
+        Some(match (allows(Action::Invoke), allows(Action::InvokeUnattended)) {
+            (false, _) => Verdict::Denied,
+            (true, true) => Verdict::Unattended,
+            (true, false) => Verdict::NeedsApproval,
+        })
+    }
+
     fn ask_cedar(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {
         self.answer(inquiry.facts(self), action, approval)
     }

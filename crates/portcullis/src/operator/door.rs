@@ -16,6 +16,8 @@ use super::looking::Looking;
 use crate::failure::Failure;
 use crate::identity::Passphrase;
 
+/// The most rows that a tool gives at once (ADM-40).
+const PAGE: u32 = 500;
 /// Why, where a command asks for no reason.
 pub(super) const NO_REASON: &str = "by command; no reason is asked for";
 
@@ -88,6 +90,25 @@ impl<'d> Door<'d> {
     /// Asks a tool that changes nothing.
     pub(super) async fn ask(&self, tool: &str, args: Value) -> Answer {
         told(tool, &self.call(tool, args).await)
+    }
+
+    /// Every row of a tool that lists, page after page.
+    pub(super) async fn rows(&self, tool: &str, args: Value) -> Result<Vec<Value>, Failure> {
+        let mut rows: Vec<Value> = Vec::new();
+        loop {
+            let mut page = args.clone();
+            (page["offset"], page["limit"]) = (json!(rows.len()), json!(PAGE));
+            let envelope = self.call(tool, page).await;
+            let total = envelope.pagination().map_or(0, |page| page.total);
+            let Value::Array(more) = told(tool, &envelope)? else { return Ok(rows) };
+            if more.is_empty() {
+                return Ok(rows);
+            }
+            rows.extend(more);
+            if rows.len() as u64 >= total {
+                return Ok(rows);
+            }
+        }
     }
 
     /// Does it: the operator has typed the command, which is its confirmation.

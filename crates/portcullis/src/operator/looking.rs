@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portcullis_core::{ApprovalId, ServerIdentity};
 use portcullis_gateway::access::agent_keys::AgentKey;
-use portcullis_gateway::control::{Activation, Enrolled, OperatorToken, SecretRow, SessionRow, Waiver};
+use portcullis_gateway::control::{Activation, Enrolled, OperatorToken, SessionRow, Waiver};
 use portcullis_gateway::edge::Edge;
 use portcullis_gateway::exposure::Mode;
 use portcullis_gateway::world::World;
@@ -12,7 +12,6 @@ use portcullis_gateway::{Control, ControlError};
 use portcullis_governance::approval::{Approval, State};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_governance::policy::Bundle;
-use portcullis_governance::session::Checkpoint;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -132,10 +131,6 @@ impl<'d> Looking<'d> {
         self.control.sessions()
     }
 
-    pub(super) fn checkpoints(&self) -> Vec<Checkpoint> {
-        self.control.checkpoints()
-    }
-
     pub(super) fn operators(&self) -> Vec<Enrolled> {
         self.control.operators()
     }
@@ -146,10 +141,6 @@ impl<'d> Looking<'d> {
 
     pub(super) fn keys(&self) -> Vec<AgentKey> {
         self.control.keys()
-    }
-
-    pub(super) fn secrets(&self) -> Vec<SecretRow> {
-        self.control.secrets()
     }
 
     pub(super) async fn explain_cage(&self, server: &ServerIdentity) -> Answer {

@@ -1,4 +1,5 @@
-//! The requests that look. Each is a call of the tool that shows the same (ADM-1, ADM-71), told in the words of commands.
+//! The requests that look. Each is a call of the tool that shows the same (ADM-1, ADM-71), told in the words of commands. Those
+//! that are the tool's own rows are in `listed`.
 
 use portcullis_catalog::Kind;
 use portcullis_core::ErrorCode;
@@ -7,13 +8,16 @@ use serde_json::{Value, json};
 
 use super::door::Door;
 use super::looking::Looking;
-use super::rows::{approval, approval_row, granted, list, operation_row, policy, server, show, shown};
-use super::{Answer, Request};
+use super::rows::{approval, approval_row, granted, operation_row, policy, server, show, shown};
+use super::{Answer, Request, listed};
 use crate::failure::Failure;
 
 pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Answer {
+    if let Some(rows) = listed::perform(door, request).await {
+        return rows.map(Value::Array);
+    }
     let asks_the_tool = match request {
-        Request::PermitList { .. } | Request::ApproveList { .. } => true,
+        Request::ApproveList { .. } => true,
         Request::ApproveShow { id } => door.look()?.is_operation(id),
         _ => false,
     };
@@ -25,7 +29,6 @@ pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Answer {
 
 async fn told(door: &Door<'_>, looking: &Looking<'_>, request: &Request) -> Answer {
     Ok(match request {
-        Request::McpList => list(looking),
         Request::McpShow { name } => show(looking, &server(name)?).await?,
         Request::Separation => looking.separation(),
         Request::ApproveList { status } => {
@@ -42,13 +45,6 @@ async fn told(door: &Door<'_>, looking: &Looking<'_>, request: &Request) -> Answ
             document
         }
         Request::ApproveShow { id } => shown(looking, &looking.approval(approval(id)?)?)?,
-        Request::TrustList { server, state } => {
-            let wanted = |row: &Value| {
-                server.as_ref().is_none_or(|server| row["server"] == server.as_str())
-                    && state.as_ref().is_none_or(|state| row["state"] == state.as_str())
-            };
-            Value::Array(looking.trust_records().await.into_iter().filter(wanted).collect())
-        }
         Request::TrustShow { id } => looking.trust_record(id).await?,
         Request::TrustVerify => looking.verify_trust().await?,
         Request::CatalogBrowse { query, path, top_k, kind } => {
@@ -74,19 +70,8 @@ async fn told(door: &Door<'_>, looking: &Looking<'_>, request: &Request) -> Answ
         Request::GrantsList => {
             Value::Array(looking.approvals(Some(State::Approved)).iter().map(granted).collect())
         }
-        Request::PermitList { state } => {
-            let mut permits = door.ask("permits_list", json!({"state": state, "limit": 500})).await?;
-            if let Some(permits) = permits.as_array_mut() {
-                permits.reverse();
-            }
-            permits
-        }
         Request::SessionList => json!(looking.sessions()),
-        Request::CheckpointList => json!(looking.checkpoints()),
         Request::OperatorList => json!(looking.operators()),
-        Request::OperatorTokenList => json!(looking.operator_tokens()),
-        Request::KeyList => json!(looking.keys()),
-        Request::SecretList => json!(looking.secrets()),
         Request::SandboxExplain { name } => looking.explain_cage(&server(name)?).await?,
         Request::SandboxTest { name } => looking.test_cage(&server(name)?).await?,
         Request::ArtifactList => looking.artifacts(),
@@ -100,7 +85,6 @@ async fn told(door: &Door<'_>, looking: &Looking<'_>, request: &Request) -> Answ
 
 /// Admin operations that wait for a second operator, as rows of approvals.
 async fn operations(door: &Door<'_>, status: Option<State>) -> Result<Vec<Value>, Failure> {
-    let args = json!({"status": status, "action_type": "admin", "limit": 500});
-    let rows = door.ask("approvals_list", args).await?;
-    Ok(rows.as_array().into_iter().flatten().map(operation_row).collect())
+    let rows = door.rows("approvals_list", json!({"status": status, "action_type": "admin"})).await?;
+    Ok(rows.iter().map(operation_row).collect())
 }

@@ -6,7 +6,7 @@ use portcullis_gateway::control::Activation;
 use portcullis_governance::approval::{Approval, State};
 use portcullis_governance::declaration::diff;
 use portcullis_governance::record::Surface;
-use portcullis_governance::registry::{Availability, ServerEntry, Trust};
+use portcullis_governance::registry::Availability;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -40,26 +40,6 @@ pub(super) fn session(id: &str) -> Result<SessionId, Failure> {
 
 pub(super) fn approval(id: &str) -> Result<ApprovalId, Failure> {
     id.parse().map_err(|error: portcullis_core::id::IdError| Failure::field("id", error.to_string()))
-}
-
-pub(super) fn list(looking: &Looking<'_>) -> Value {
-    let world = looking.world();
-    let servers = world.registry().servers().map(|entry| {
-        let record = &entry.record;
-        json!({
-            "name": record.server_identity, "version": record.server_version, "transport": record.transport.as_str(),
-            "state": record.state, "surface": record.surface,
-            "tier": {"requested": record.requested_trust_tier, "assigned": record.assigned_trust_tier},
-            "tools": entry.declaration.tools().len(), "worst_trust": worst_trust(entry), "isolation": record.isolation_class,
-        })
-    });
-    Value::Array(servers.collect())
-}
-
-/// The least trusted of a server and its tools.
-fn worst_trust(entry: &ServerEntry) -> Trust {
-    let tools = entry.declaration.tools().iter().map(|tool| entry.trust_in(tool.id()));
-    tools.min().unwrap_or(entry.trust)
 }
 
 pub(super) async fn show(looking: &Looking<'_>, name: &ServerIdentity) -> Answer {

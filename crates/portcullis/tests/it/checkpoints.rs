@@ -75,6 +75,9 @@ fn an_operator_stops_a_session_and_lets_it_go_on() {
     // The tools of administrators tell the same.
     let admin = home.json(&["admin", "call", "checkpoints_list", "--json", "{}"]);
     assert_eq!(admin["data"][0]["session_id"], id, "{admin}");
+    assert!(admin["data"][0]["epoch"].as_u64() > session["checkpoint_epoch"].as_u64(), "{admin}");
+    let stopped = home.json(&["admin", "call", "sessions_list", "--json", r#"{"state":"suspended"}"#]);
+    assert_eq!((&stopped["pagination"]["total"], &stopped["data"][0]["session_id"]), (&json!(1), &json!(id)));
     assert_eq!(spy.calls(), 1);
 
     let epoch = &session["checkpoint_epoch"];

@@ -63,6 +63,7 @@ mod policy;
 mod promises;
 mod python_servers;
 mod questions;
+mod rare_tools;
 mod readme;
 mod records;
 mod reference;

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::admin::Program;
+use crate::agent::Agent;
 use crate::support::{Daemon, Home, eventually, guarded_spy, open_home};
 
 fn act(program: &Program<'_>, tool: &str, mut args: Value) -> Value {
@@ -184,7 +185,7 @@ fn how_a_tools_texts_are_written_can_be_ordered() {
 
 #[test]
 fn a_profile_decides_what_its_clients_are_shown() {
-    // admin §12: profiles_put
+    // admin §12: profiles_put; CAT-53: prompts, resources and instructions as well as tools
     let (home, _spy) = trusting();
     let daemon = home.serve();
     let names = || -> Vec<String> {
@@ -207,12 +208,22 @@ fn a_profile_decides_what_its_clients_are_shown() {
         json!({"profile_id": "small", "mode": "passthrough", "namespaces": ["another"]}),
     );
     assert!(!names().contains(&"spy__echo".to_owned()), "another server's tools only: {:?}", names());
+    let shown = || {
+        let agent = Agent::open(&daemon, "2025-11-25");
+        let told = agent.hello["instructions"].as_str().unwrap().contains("- spy");
+        let count =
+            |method: &str, member: &str| agent.result(method, json!({}))[member].as_array().unwrap().len();
+        (told, count("prompts/list", "prompts"), count("resources/list", "resources"))
+    };
+    assert_eq!(shown(), (false, 0, 0));
     act(
         &program,
         "profiles_put",
         json!({"profile_id": "small", "mode": "passthrough", "namespaces": ["spy"]}),
     );
     assert!(names().contains(&"spy__echo".to_owned()));
+    let (told, prompts, resources) = shown();
+    assert!(told && prompts > 0 && resources > 0, "{prompts} {resources}");
     daemon.stop();
 }
 

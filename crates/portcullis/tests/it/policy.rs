@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::{Home, eventually, guarded_spy, open_home};
+use crate::admin::Program;
+use crate::support::{Home, Operator, Spy, eventually, guarded_spy, open_home};
 
 const QUICK: &str = "[approvals]\nwait = \"300ms\"\n";
 const NO_ADDING: &str = r#"@id("mine/no-adding")
@@ -172,4 +173,46 @@ fn settings_decide_about_tiers_and_surfaces() {
     args.splice(at..at, ["--surface".into(), "dynamic".into()]);
     let (exit, error) = home.fails(&args.iter().map(String::as_str).collect::<Vec<_>>());
     assert_eq!((exit, &error["field"]), (7, &json!("surface")), "{error}");
+}
+
+#[test]
+fn a_policy_is_tried_on_past_calls_and_what_they_sent_is_opened_only_if_it_reads_that() {
+    // AUD-44, SO-41, admin §12: policies_validate
+    let home = open_home();
+    let spy = Spy::new(&home);
+    spy.register(&home);
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    for text in ["one", "two"] {
+        let answer = daemon.call("spy__echo", &json!({"text": text})).unwrap();
+        assert!(answer["result"].is_object(), "{answer}");
+    }
+    drop(operator);
+    let program = Program::new(&home, &daemon);
+    let records = home.log().len();
+    let tried = |bundle: Value| {
+        let reply = program.call("policies_validate", &json!({"bundle": bundle}).to_string());
+        assert_eq!(reply.status, 200, "{}", reply.body);
+        reply.json()["data"].clone()
+    };
+    let same = tried(json!({"preset": "observe"}));
+    assert_eq!((&same["compared"], &same["changed"]), (&json!(2), &json!([])), "{same}");
+    let forbids = |condition: &str| {
+        let text = format!(
+            "@id(\"no-echo\")\nforbid (principal, action == Portcullis::Action::\"invoke\", resource) when {{ {condition} }};\n"
+        );
+        json!({"preset": "observe", "files": [{"name": "own.cedar", "text": text}]})
+    };
+    let named = tried(forbids("resource.name == \"echo\""));
+    assert_eq!(named["changed"].as_array().unwrap().len(), 2, "{named}");
+    assert_eq!(named["changed"][0]["then"], "deny", "{named}");
+    assert_eq!(home.log().len(), records, "looking left nothing");
+    let by_text = "context.call.hasTag(\"/text\") && context.call.getTag(\"/text\") == \"two\"";
+    let read = tried(forbids(by_text));
+    assert_eq!(read["changed"].as_array().unwrap().len(), 1, "{read}");
+    let opened = home.events("audit.evidence_read");
+    assert_eq!((opened.len(), &opened[0]["data"]["reason"]), (1, &json!("compare policies")));
+    assert_ne!(opened[0]["actor"], "system", "{}", opened[0]);
+    daemon.stop();
+    home.verify();
 }
