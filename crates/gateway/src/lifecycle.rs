@@ -110,6 +110,8 @@ pub struct Lifecycle {
     pub(crate) orders: Arc<crate::orders::OrdersCell>,
     /// The keys of agents, which say what groups they are in.
     pub(crate) keys: Arc<AgentKeys>,
+    /// What of their cages operators waived for servers.
+    pub(crate) waivers: Arc<portcullis_upstream::waivers::Waivers>,
     /// Who has which turn.
     pub(crate) turns: Arc<crate::turns::Turns>,
     /// What is used of quotas.

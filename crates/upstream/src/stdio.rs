@@ -269,9 +269,9 @@ async fn keep(
         () = told(&mut close) => process::end(&mut child, group, grace).await,
     };
     process::sweep(group);
+    let reason = process::epitaph(status, &cage.cgroup);
     // Waits for the last processes of the group to go.
     tokio::task::spawn_blocking(move || drop(cage));
-    let reason = process::epitaph(status);
     // What it said before it died still counts.
     let _ = timeout(grace, heard.reader).await;
     desk.pending.close(&reason);

@@ -54,6 +54,7 @@ mod orders;
 #[path = "../../../audit/tests/it/outsider.rs"]
 mod outsider;
 mod own_objects;
+mod own_user;
 mod policy;
 mod promises;
 mod python_servers;
@@ -86,5 +87,6 @@ mod third_party;
 mod tokens;
 mod told;
 mod trust;
+mod unmanaged;
 mod unrecorded;
 mod vendoring;
