@@ -283,6 +283,10 @@ impl Lifecycle {
         let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
         self.may_hold_credentials(entry, proposal)?;
+        // Nobody is asked about what would be refused all the same.
+        if self.replaying.is_none() {
+            self.is_isolated(entry, proposal)?;
+        }
         let ceiling = self.below_ceilings(call, entry, proposal)?;
         self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;
@@ -606,9 +610,9 @@ impl Lifecycle {
     /// A server that runs unmanaged on this machine is not used unless somebody took that upon themselves.
     fn is_isolated(&self, entry: &ToolEntry, proposal: &mut Proposal) -> Result<(), ErrorDocument> {
         let record = &entry.server.record;
-        let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
-        let waived = record.isolation_is_waived(self.clock.now());
-        if record.isolation_class != Isolation::UnmanagedLocal || waived || allowed {
+        let allowed = || proposal.world.registry().policy().settings().allows_unmanaged_local();
+        let waived = || record.isolation_is_waived(self.clock.now());
+        if record.isolation_class != Isolation::UnmanagedLocal || waived() || allowed() {
             return Ok(());
         }
         let message = match record.isolation_reason {

@@ -63,8 +63,8 @@ const LANDLOCK: &str = "kernel 6.2 or newer, started with landlock among lsm=";
 const SECCOMP: &str = "a kernel with CONFIG_SECCOMP_FILTER";
 const NOTIFY: &str =
     "kernel 5.5 or newer; in a container, a seccomp profile that allows seccomp with a listener";
-const OWN_USER: &str = "run the gateway as root, on a file system with mounts that translate user ids \
-(ext4, xfs, btrfs, tmpfs), for servers to have user ids of their own; in mode enterprise that is needed";
+const OWN_USER: &str = "needed in mode enterprise only: run the gateway as root, on a file system with mounts that \
+translate user ids (ext4, xfs, btrfs, tmpfs)";
 const BAIT: &str = "raise fs.inotify.max_user_instances and max_user_watches";
 
 /// The facilities that a launch goes through, in order, and what to do about each.
@@ -131,6 +131,13 @@ pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
             .then_some("delegate memory and pids: systemd-run --user --scope -p Delegate=yes"),
         waivable: false,
     });
+    let has = |status| facilities.iter().any(|facility| facility.status == status);
+    let verdict = match (has(Status::Missing) || has(Status::Unknown), has(Status::Degraded)) {
+        (true, _) => "blocked",
+        (false, true) => "degraded",
+        (false, false) => "enforceable",
+    };
+    // Recorded, and no part of the verdict: what confines a program does not rest on it (SBX-70).
     let separate = tried.as_ref().is_ok_and(|caged| caged.layers.uid_separation);
     facilities.push(Facility {
         name: own_user::FACILITY,
@@ -150,12 +157,6 @@ pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
     if let Ok(mut caged) = tried {
         let _ = caged.child.wait();
     }
-    let has = |status| facilities.iter().any(|facility| facility.status == status);
-    let verdict = match (has(Status::Missing) || has(Status::Unknown), has(Status::Degraded)) {
-        (true, _) => "blocked",
-        (false, true) => "degraded",
-        (false, false) => "enforceable",
-    };
     let separation = if separate { "dedicated-uid" } else { "same-uid" };
     let backend = "namespaces, landlock, seccomp";
     Diagnosis { platform: std::env::consts::OS, backend, verdict, separation, facilities }

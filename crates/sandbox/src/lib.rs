@@ -62,5 +62,5 @@ mod watchdog;
 pub use cgroup::Cgroup;
 pub use egress::{Doors, Gate, Loan, Observed, Pass};
 pub use launch::{Caged, Conditions, Confined, Detect, Handshake, LaunchError, Launcher, Layers, Variables};
-pub use own_user::{UID_BASE, uid_of};
+pub use own_user::{FACILITY as OWN_USER, UID_BASE, uid_of};
 pub use profile::{Access, EgressScope, FsScope, Limits, Processors, Profile, SecretScope, Tls, Via};

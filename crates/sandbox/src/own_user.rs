@@ -27,7 +27,7 @@ pub const UID_BASE: u32 = 2_147_000_000;
 /// How many there are.
 const RANGE: u32 = 400_000;
 /// The facility, in errors and in what is recorded.
-pub(crate) const FACILITY: &str = "uid_separation";
+pub const FACILITY: &str = "uid_separation";
 
 /// The id of a server, always the same for one name unless another server of this process had it first.
 pub fn uid_of(base: u32, name: &str) -> u32 {

@@ -166,7 +166,7 @@ fn second(
         doors::hand_over(control, doors::FILES, &files).within("view", "handing files over")?;
     }
     drop(files);
-    let watching = bait::watch(&order.baits)?;
+    let watching = bait::watch(if move_in { &order.baits } else { &[] })?;
     doors::hand_over(control, doors::BAITS, &[watching]).within("bait", "handing watches over")?;
     nix::unistd::sethostname("sandbox").within("utsns", "host name")?;
     let mut watched = SigSet::empty();

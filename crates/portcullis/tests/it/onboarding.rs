@@ -56,7 +56,16 @@ fn what_somebody_wrote_into_the_file_stays_as_it_is_and_their_secrets_are_not_sh
     // issue 6, onboarding: comments, blanks, commas behind the last member.
     let home = Home::new("");
     let file = home.beside("mcp.json");
-    let before = "{ // mine\n    \"mcpServers\": {\n        \"files\": { \"command\": \"npx\" }, /* keep */\n                          \"web\": { \"url\": \"https://a.example\", \"headers\": { \"Authorization\": \"Bearer hunter2hunter2hunter2\" } },\n    },\n}\n";
+    let before = [
+        "{ // mine",
+        "    \"mcpServers\": {",
+        "        \"files\": { \"command\": \"npx\" }, /* keep */",
+        "        \"web\": { \"url\": \"https://a.example\", \"headers\": { \"Authorization\": \"Bearer hunter2hunter2hunter2\" } },",
+        "    },",
+        "}\n",
+    ]
+    .join("\n");
+    let before = before.as_str();
     fs::write(&file, before).unwrap();
     let path = file.to_str().unwrap();
     let output = home.run(&["connect", "cursor", "--file", path, "--yes"]);

@@ -228,7 +228,8 @@ fn the_eight_principles_are_to_be_seen_in_one_call() {
         assert!(words.contains("the principles") && shown.contains("the principles"), "{shown}");
     }
     // MP-005: a surface that changes is not for every mode.
-    let other = Spy::new(&Home::new(""));
+    let elsewhere = Home::new("");
+    let other = Spy::new(&elsewhere);
     let mut args = other.flagged(&home, &other.declaration(), &["--surface", "dynamic"]);
     args[2] = "changing".into();
     let mode = args.iter().position(|arg| arg == "local").unwrap();
