@@ -9,7 +9,7 @@ use crate::support::{Home, Spy};
 #[test]
 fn a_server_that_nothing_confines_is_registered_and_not_called_until_somebody_answers_for_that() {
     // SBX-65, S-ISO-1, MP-FH-007
-    let home = Home::new("[approvals]\nwait = \"300ms\"\n[policy]\npreset = \"observe\"\n");
+    let home = Home::new("");
     let spy = Spy::new(&home);
     let (_running, url) = spy.alone();
     let file = home.beside("spy.yaml");
