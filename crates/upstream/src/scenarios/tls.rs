@@ -72,7 +72,7 @@ impl Authority {
 
 /// A vault in which the key for the scene's server lies.
 fn keeping(scene: &Scene, key: Vec<u8>) -> (Arc<Broker>, AuditLog) {
-    let log = AuditLog::open(Options::new(scene.path("audit"), scene.path("kek"))).unwrap();
+    let log = AuditLog::open(Options::new(scene.path("lent"), scene.path("lent.kek"))).unwrap();
     let vault = Vault::open(scene.path("vault.json"), portcullis_core::Secret::new([7; 32])).unwrap();
     let entry = Entry {
         name: "client".into(),

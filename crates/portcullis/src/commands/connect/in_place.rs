@@ -127,7 +127,7 @@ fn put(text: &str, object: &Object, name: &str, value: &str) -> Option<String> {
     }
     let name = serde_json::to_string(name).ok()?;
     let Some(last) = object.members.last() else {
-        let outer = indent_of(text, object.open).unwrap_or_default();
+        let outer = indent_of_line(text, object.open);
         let inner = format!("{outer}{}", if outer.contains('\t') { "\t" } else { "  " });
         let member = format!("{name}: {}", indented(value, &inner));
         // What there is of blanks and comments stays before it.
@@ -186,6 +186,12 @@ fn indent_of(text: &str, at: usize) -> Option<String> {
     // The first line of a file is where the root begins, not where a member stands.
     (line > 0 || before.is_empty()).then_some(())?;
     before.chars().all(|c| c == ' ' || c == '\t').then(|| before.to_owned())
+}
+
+/// The blanks that the line of a place begins with.
+fn indent_of_line(text: &str, at: usize) -> String {
+    let line = text[..at].rfind('\n').map_or(0, |end| end + 1);
+    text[line..at].chars().take_while(|c| *c == ' ' || *c == '\t').collect()
 }
 
 fn indented(value: &str, indent: &str) -> String {
