@@ -93,7 +93,12 @@ mod tests {
     fn what_takes_too_much_is_ended_with_its_parent() {
         // SBX-35: one shell is watched, and another, which it starts, takes memory.
         let script = r#"sh -c 'x=$(head -c 67108864 /dev/zero | tr "\0" a); read y'; true"#;
-        let mut child = Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new("sh")
+            .args(["-c", script])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         // What is left behind reads to the end of this, and ends.
         let stdin = child.stdin.take();
         let watchdog = Watchdog::over(child.id(), 32 << 20).unwrap();
