@@ -39,9 +39,9 @@ pub fn uid_of(base: u32, name: &str) -> u32 {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
     let first = u32::try_from(hash % u64::from(RANGE)).unwrap_or_default();
-    let ids = (0..RANGE).map(|step| base.saturating_add((first + step) % RANGE));
+    let mut ids = (0..RANGE).map(|step| base.saturating_add((first + step) % RANGE));
     let free = |id: &u32| taken.get(id).is_none_or(|by| by == name);
-    let id = ids.into_iter().find(free).unwrap_or(base);
+    let id = ids.find(free).unwrap_or(base);
     taken.insert(id, name.to_owned());
     id
 }
