@@ -103,7 +103,9 @@ fn is_scope_name(text: &str) -> bool {
 
 /// Hostile text, made safe to show: quoted, escaped, cut at 80 characters.
 pub fn printable(text: &str) -> String {
-    let mut shown: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+    // Between double quotes a single one stands for itself.
+    let escaped = |c: char| if c == '\'' { "'".to_owned() } else { c.escape_debug().to_string() };
+    let mut shown: String = text.chars().take(80).map(escaped).collect();
     if text.chars().nth(80).is_some() {
         shown.push('…');
     }

@@ -109,6 +109,8 @@ pub struct Lifecycle {
     pub(crate) orders: Arc<crate::orders::OrdersCell>,
     /// The keys of agents, which say what groups they are in.
     pub(crate) keys: Arc<AgentKeys>,
+    /// What of their cages operators waived for servers.
+    pub(crate) waivers: Arc<portcullis_upstream::waivers::Waivers>,
     /// Who has which turn.
     pub(crate) turns: Arc<crate::turns::Turns>,
     /// What is used of quotas.
@@ -284,6 +286,10 @@ impl Lifecycle {
         let (request, screened) = self.canonicalise(call, entry, proposal)?;
         let decision = self.decide(call, &request, entry, proposal)?;
         self.may_hold_credentials(entry, proposal)?;
+        // Nobody is asked about what would be refused all the same.
+        if self.replaying.is_none() {
+            self.is_isolated(entry, proposal)?;
+        }
         let ceiling = self.below_ceilings(call, entry, proposal)?;
         self.pass_checkpoint(call, &request, entry, proposal)?;
         self.pass_gates(call, request.args(), entry, proposal).await?;

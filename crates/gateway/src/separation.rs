@@ -3,28 +3,58 @@
 //! Operators reach the gateway as its own user only. Whether an agent does too decides what an approval is worth: one that
 //! shares the operator's user could act as the operator, if nothing else confines it. That is measured, not assumed: the
 //! peer of a socket in the home folder is known by its credentials, that of a loopback connection by the kernel's table.
+//!
+//! Who connected once as an agent is never again believed to be an operator for being that user, so the log keeps it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use portcullis_audit::{AuditLog, Event, EventName};
+use portcullis_core::Actor;
 use portcullis_governance::operator::Separation;
+use serde_json::json;
 
-/// The users that connected as agents since the start.
+/// What the log calls a user that connected as an agent.
+pub(crate) const KIND: &str = "agent_user";
+
+/// The users that connected as agents.
 #[derive(Debug, Default)]
-pub struct AgentUsers(Mutex<Seen>);
+pub struct AgentUsers {
+    seen: Mutex<Seen>,
+    /// Where it is written down.
+    log: Option<AuditLog>,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
+    /// Since the start.
     uids: BTreeSet<u32>,
+    /// Ever.
+    ever: BTreeSet<u32>,
     /// Somebody of this machine connected of whom nothing could be found out.
     unknown: bool,
 }
 
 impl AgentUsers {
+    /// Nobody yet but these, in earlier lives of this gateway; whoever comes is written down.
+    pub(crate) fn remembered(log: AuditLog, ever: impl IntoIterator<Item = u32>) -> Self {
+        let seen = Seen { ever: ever.into_iter().collect(), ..Seen::default() };
+        Self { seen: Mutex::new(seen), log: Some(log) }
+    }
+
     /// An agent connected as `uid`.
     pub fn connected(&self, uid: u32) {
-        self.lock().uids.insert(uid);
+        let first = {
+            let mut seen = self.lock();
+            seen.uids.insert(uid);
+            seen.ever.insert(uid)
+        };
+        if let Some(log) = self.log.as_ref().filter(|_| first) {
+            let data = json!({"document": {"uid": uid}, "id": uid.to_string(), "kind": KIND, "version": 1});
+            // A log that takes nothing lets no call through either.
+            let _ = log.append(vec![Event::new(EventName::AdminStateChanged, &Actor::system()).data(data)]);
+        }
     }
 
     /// An agent connected over TCP. From another machine it is none of this machine's users.
@@ -43,6 +73,11 @@ impl AgentUsers {
         self.lock().uids.contains(&rustix::process::geteuid().as_raw())
     }
 
+    /// Whether an agent ever was: then being that user proves nothing any more (GOV-104).
+    pub fn ever_shared_ours(&self) -> bool {
+        self.lock().ever.contains(&rustix::process::geteuid().as_raw())
+    }
+
     /// What a decision made now is worth. Without an agent to measure, or with one of whom nothing is known, no more is
     /// claimed than is known.
     pub fn separation(&self) -> Separation {
@@ -54,7 +89,7 @@ impl AgentUsers {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::broker::Delivery;
 use crate::declaration::SideEffect;
 use crate::notes::{Came, Intent, OfPermit};
 use crate::permit::{Fate, Mint, Permit, PermitKey, PermitTrust};
+use crate::record::Isolation;
 use crate::registry::{ActiveRegistry, Registry};
 use crate::request::{CanonicalRequest, Fingerprint};
 use crate::session::Session;
@@ -133,7 +134,7 @@ pub trait Transmit: Send + Sync {
 /// }
 /// ```
 ///
-/// so that there is no second time (INV-MP-003), also not by a copy:
+/// so that there is no second time (INV-MP-003, GOV-1602), also not by a copy:
 ///
 /// ```compile_fail,E0382
 /// use portcullis_governance::boundary::{CancellationSignal, SealedResponse, Transmit, ValidatedPermit};
@@ -317,7 +318,7 @@ pub enum TransmitFailure {
     Cancelled,
 }
 
-/// A response that nobody can read yet: it has no accessors. [`Boundary::settle`] opens it.
+/// A response that nobody can read yet: it has no accessors (GOV-1602). [`Boundary::settle`] opens it.
 ///
 /// ```
 /// use portcullis_governance::boundary::{Boundary, ReleasedResponse, SealedResponse};
@@ -383,7 +384,7 @@ pub enum ReleasedResponse {
 }
 
 /// The validator. It verifies and redeems; it cannot mint, and it does not give out the key with which one could
-/// (GOV-1002).
+/// (GOV-1002, GOV-1602).
 ///
 /// ```compile_fail,E0599
 /// use portcullis_governance::boundary::Boundary;
@@ -417,6 +418,12 @@ pub struct Now<'a> {
     pub session: &'a Session,
     /// The live request's lineage.
     pub lineage: &'a portcullis_core::Lineage,
+}
+
+/// Why nothing confines the server of a tool, if somebody took that upon themselves.
+fn waiver(registry: &Registry, tool: &AcceptedTool) -> Option<String> {
+    let record = &registry.owner(tool)?.record;
+    record.isolation_reason.clone().filter(|_| record.isolation_class == Isolation::UnmanagedLocal)
 }
 
 impl Boundary {
@@ -476,6 +483,11 @@ impl Boundary {
             proposal: trail.proposal(),
             follows: None,
         };
+        // Only what is no process of ours can be unconfined.
+        let waived = match tool.cage() {
+            Some(_) => None,
+            None => waiver(&now.registry.current(), tool),
+        };
         // The trail takes the note below while it lends the steps above.
         let mut steps = trail.steps().to_vec();
         steps.push((EventName::ExecutionIntent, trail.elapsed_us()));
@@ -491,6 +503,7 @@ impl Boundary {
             scopes: &permit.body().scopes,
             side_effects: &permit.body().side_effects,
             steps_us: &steps,
+            waived: waived.as_deref(),
         };
         trail.note_with(
             EventName::ExecutionIntent,

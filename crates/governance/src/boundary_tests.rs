@@ -64,6 +64,45 @@ impl Case {
     }
 }
 
+#[test]
+fn a_permit_says_everything_it_is_for_and_its_seal_is_not_on_record() {
+    // GOV-1001
+    let case = Case::new();
+    let recorded: serde_json::Value = serde_json::from_slice(case.permit.recorded()).unwrap();
+    let members: Vec<&str> = recorded.as_object().unwrap().keys().map(String::as_str).collect();
+    let mut expected = vec![
+        "v",
+        "permit_id",
+        "aud",
+        "tool_id",
+        "registration_epoch",
+        "declaration_sha256",
+        "request_sha256",
+        "scopes",
+        "side_effects",
+        "credential_classes",
+        "policy_version",
+        "canon_version",
+        "approval_id",
+        "envelope_id",
+        "lineage",
+        "trust",
+        "checkpoint_epoch",
+        "sandbox_profile_sha256",
+        "issued",
+        "exp",
+        "nonce",
+    ];
+    expected.sort_unstable();
+    assert_eq!(members, expected, "and no mac");
+    assert_eq!(recorded["request_sha256"], case.request.sha256().to_string());
+    assert_eq!(recorded["tool_id"], case.request.tool().id().to_string());
+    assert_eq!(recorded["lineage"]["principal"], "agent:claude-code");
+    assert_eq!(recorded["trust"]["min_state"], "untrusted");
+    let lineage: Vec<&str> = recorded["lineage"].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(lineage, ["parent", "principal", "session", "step"]);
+}
+
 fn names(records: &[Record]) -> Vec<&'static str> {
     records.iter().map(|record| record.event.as_str()).collect()
 }

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::boundary::ValidatedPermit;
 use crate::declaration::{Scope, Via};
 use grant::Grant;
-use vault::Vault;
+use vault::{Kind, Vault};
 
 /// What a credential is good for, in an operator's words: `issues.read`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -102,6 +102,11 @@ impl Delivery {
     }
 }
 
+/// Under what class the key is kept that a server is shown.
+pub fn class_of_client_key(server: &str) -> Option<CredentialClass> {
+    format!("mtls.{server}").parse().ok()
+}
+
 /// What everything but the last hop sees of a credential.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CredentialHandle {
@@ -170,7 +175,7 @@ impl Broker {
     /// }
     /// ```
     ///
-    /// and nothing less, neither a permit before the boundary nor the class alone:
+    /// and nothing less, neither a permit before the boundary nor the class alone (GOV-1602):
     ///
     /// ```compile_fail,E0308
     /// use std::sync::Arc;
@@ -195,6 +200,9 @@ impl Broker {
         let permit_id = permit.permit_id();
         let found = if self.is_withheld(permit.server().as_str(), class) {
             let reason = "an operator keeps it from this server".to_owned();
+            Err(CredentialDenied::Unusable { class: class.clone(), reason })
+        } else if self.vault.kind(class) == Some(Kind::Mtls) {
+            let reason = "it is a key of the gateway's own, which no call is lent".to_owned();
             Err(CredentialDenied::Unusable { class: class.clone(), reason })
         } else if permit.credentials().iter().any(|delivery| delivery.class == *class) {
             self.vault.unseal(class)
@@ -234,6 +242,21 @@ impl Broker {
             self.log.append(vec![Event::new(EventName::CredentialLeased, &Actor::system()).data(data)]);
         leased.map_err(|blocked| unusable(&blocked.to_string()))?;
         Ok((handle, grant))
+    }
+
+    /// The key and the certificate with which the gateway proves to a server who it is, if an operator keeps some for it
+    /// (SBX-55). That they are taken out goes on record first; they are for the connection, and no call can name them.
+    pub fn client_key(&self, server: &str) -> Result<Option<Secret>, CredentialDenied> {
+        let Some(class) = class_of_client_key(server) else { return Ok(None) };
+        if self.vault.kind(&class) != Some(Kind::Mtls) {
+            return Ok(None);
+        }
+        let (handle, secret) = self.vault.unseal(&class)?;
+        let data = json!({"class": class, "handle": handle, "server": server});
+        let leased =
+            self.log.append(vec![Event::new(EventName::CredentialLeased, &Actor::system()).data(data)]);
+        leased.map_err(|blocked| CredentialDenied::Unusable { class, reason: blocked.to_string() })?;
+        Ok(Some(secret))
     }
 
     /// Which version of a server's grant there is, if there is one.

@@ -260,6 +260,13 @@ pub(crate) fn pin(path: &Path, role: &str) -> Result<Pin, EndpointError> {
     if metadata.permissions().mode() & 0o6000 != 0 {
         return Err(unusable(path, "setuid or setgid"));
     }
+    // Rights that come with a file, whoever starts it.
+    let mut capabilities = [0; 64];
+    if rustix::fs::lgetxattr(path, "security.capability", &mut capabilities[..])
+        .is_ok_and(|length| length > 0)
+    {
+        return Err(unusable(path, "has file capabilities"));
+    }
     let sha256 = hash_file(path)?;
     Ok(Pin { path: path.to_string_lossy().into_owned(), role: role.to_owned(), sha256 })
 }
@@ -410,6 +417,35 @@ mod tests {
             let refused = pin_command(program.to_str().unwrap(), &[]);
             assert!(matches!(refused, Err(EndpointError::Unusable { .. })), "{bits:o}");
         }
+        mode(0o755);
+        // A list that lets somebody else write shows in the group's bits, whoever that is.
+        let list: Vec<u8> =
+            [(1_u16, 7_u16, u32::MAX), (2, 6, 1234), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)]
+                .into_iter()
+                .flat_map(|(tag, rights, id)| {
+                    [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+                })
+                .collect();
+        let list = [&2_u32.to_le_bytes()[..], &list].concat();
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(&program, "system.posix_acl_access", &list, flags).is_ok() {
+            assert!(pin_command(program.to_str().unwrap(), &[]).is_err(), "a list of who may write");
+            rustix::fs::removexattr(&program, "system.posix_acl_access").unwrap();
+            mode(0o755);
+        }
+        // CAP_NET_RAW, which only root may give.
+        let mut rights = [0_u8; 20];
+        (rights[3], rights[5]) = (2, 0x20);
+        if rustix::fs::setxattr(&program, "security.capability", &rights, flags).is_ok() {
+            let refused = pin_command(program.to_str().unwrap(), &[]).unwrap_err();
+            assert!(refused.to_string().contains("capabilities"), "{refused}");
+            rustix::fs::removexattr(&program, "security.capability").unwrap();
+        }
+        assert!(pin_command(program.to_str().unwrap(), &[]).is_ok());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&program, &link).unwrap();
+        mode(0o757);
+        assert!(pin_command(link.to_str().unwrap(), &[]).is_err(), "a link to what others may write");
         mode(0o755);
         std::fs::write(&program, "#!/usr/bin/true\nchanged\n").unwrap();
         assert!(matches!(check_pins(&pins), Err(EndpointError::Changed { .. })));

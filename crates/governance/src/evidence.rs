@@ -44,13 +44,15 @@ impl Evidence {
         &self.frozen
     }
 
-    /// The operator's view of the request: every fact the decision rests on, in full.
+    /// The operator's view of the request: every fact the decision rests on, in full. `waived` are facilities of the machine
+    /// without which the server is started (SBX-71).
     pub fn present(
         &self,
         request: &CanonicalRequest,
         entry: &ToolEntry,
         decision: &Decision<'_>,
         offers: &[Offer],
+        waived: &[String],
     ) -> Presented {
         let tool = request.tool();
         let coverage: Vec<Value> = (offers.iter())
@@ -69,9 +71,11 @@ impl Evidence {
             "scopes": tool.scopes(),
             "server": {
                 "isolation": entry.server.record.isolation_class.as_str(),
+                "isolation_reason": entry.server.record.isolation_reason,
                 "justification": entry.server.record.justification,
                 "process_model": tool.cage().map(|cage| cage.model.as_str()),
                 "transport": entry.server.record.transport.as_str(),
+                "waived": waived,
             },
             "tool_id": tool.id(),
         });

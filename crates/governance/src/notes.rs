@@ -117,6 +117,9 @@ pub(crate) struct Intent<'a> {
     pub(crate) side_effects: &'a [SideEffect],
     /// When the steps before were noted, in microseconds since the call came in.
     pub(crate) steps_us: &'a [(EventName, u64)],
+    /// Why nothing confines the server, in the words of who took that upon themselves (SBX §10).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) waived: Option<&'a str>,
 }
 
 /// `execution.result`.
@@ -192,6 +195,7 @@ mod tests {
             scopes: &[],
             side_effects: &[],
             steps_us: &[(EventName::ProposalReceived, 3)],
+            waived: Some("w"),
         });
         assert_canonical(&Came {
             bytes: Some(1),

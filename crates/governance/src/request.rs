@@ -33,8 +33,8 @@ pub enum RequestError {
     NotCanonical,
 }
 
-/// A call in canonical form. It exists only for an accepted tool and screened arguments (INV-MP-001): its fields are
-/// private, and so are those of the tool.
+/// A call in canonical form. It exists only for an accepted tool and screened arguments (INV-MP-001, GOV-1602): its fields
+/// are private, and so are those of the tool.
 ///
 /// ```compile_fail,E0451
 /// use portcullis_governance::request::CanonicalRequest;

@@ -170,6 +170,13 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it runs until it is ended, so that what it has to say is said as it happens.
+    pub(crate) fn stays(&self) -> bool {
+        matches!(self, Command::Up(_) | Command::Serve(_))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum DemoCommand {
     /// A server changes a tool after it was accepted, and is caught before the model sees it

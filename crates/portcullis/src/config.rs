@@ -130,7 +130,9 @@ pub(crate) struct SandboxSection {
     pub(crate) hosts: BTreeMap<String, Vec<IpAddr>>,
     /// Where baits lie in the view of a server, in place of the usual places; an empty list lays none.
     pub(crate) baits: Option<Vec<PathBuf>>,
-    /// How much a process of a server may use, from its next registration on: memory, pids, nofile, fsize, tmp.
+    /// Where the user ids of servers begin, one for each, if the gateway runs as root [default: 2147000000].
+    pub(crate) uid_base: Option<u32>,
+    /// How much a process of a server may use, from its next registration on: memory, pids, nofile, fsize, tmp, cpu.
     pub(crate) limits: portcullis_sandbox::Limits,
     /// How closely servers are watched: standard, or full, which looks at every file they ask for and takes time.
     pub(crate) detect: portcullis_sandbox::Detect,
@@ -680,6 +682,15 @@ impl Config {
         options.hosts =
             self.sandbox.hosts.iter().map(|(name, at)| (name.to_ascii_lowercase(), at.clone())).collect();
         options.baits.clone_from(&self.sandbox.baits);
+        if let Some(base) = self.sandbox.uid_base {
+            // Below are users of the machine, above is what the kernel does not count to.
+            if !(65_536..=4_000_000_000).contains(&base) {
+                let message =
+                    "sandbox.uid_base: must be 65536 to 4000000000, where nobody of this machine is";
+                return Err(Failure::field("sandbox.uid_base", message));
+            }
+            options.uid_base = base;
+        }
         if let Some((limit, cap)) = self.sandbox.limits.unreasonable() {
             let message = match cap {
                 Some(cap) => format!("must be at most {cap}"),

@@ -1,7 +1,7 @@
 //! Where everything is: the home folder and the gateway that may be running in it.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tokio::net::UnixListener;
@@ -32,7 +32,26 @@ pub(crate) fn locate(global: &Global) -> Result<PathBuf, Failure> {
             user.join(".portcullis")
         }
     };
-    std::path::absolute(&home).map_err(|error| Failure::field("home", format!("{}: {error}", home.display())))
+    let absolute = std::path::absolute(&home);
+    let absolute =
+        absolute.map_err(|error| Failure::field("home", format!("{}: {error}", home.display())))?;
+    Ok(plain(&absolute))
+}
+
+/// The same path without `..`: what is mounted, pinned and declared is named in one way only.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            // It leads to where the folder before it really is.
+            Component::ParentDir => {
+                plain = std::fs::canonicalize(&plain).unwrap_or(plain);
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 pub(crate) fn operator_socket(home: &Path) -> PathBuf {
@@ -60,4 +79,20 @@ pub(crate) fn listen(path: &Path) -> std::io::Result<UnixListener> {
 
 pub(crate) fn daemon_file(home: &Path) -> PathBuf {
     home.join("run/daemon.json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_is_named_without_ways_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(real.join("a/b")).unwrap();
+        std::os::unix::fs::symlink(real.join("a/b"), real.join("link")).unwrap();
+        assert_eq!(plain(&real.join("link/../home")), real.join("a/home"));
+        assert_eq!(plain(&real.join("a/../not/there")), real.join("not/there"));
+        assert_eq!(plain(&real.join("a")), real.join("a"));
+    }
 }

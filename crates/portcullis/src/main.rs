@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
     let cli = cli::Cli::parse();
     let output = output::Output::new(&cli);
-    install_log();
+    install_log(cli.command.stays());
     install_panic_hook();
     match commands::run(cli, &output) {
         Ok(code) => code,
@@ -42,10 +42,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Diagnostics go to stderr, quietly unless asked for with RUST_LOG.
-fn install_log() {
+/// Diagnostics go to stderr, quietly unless asked for with RUST_LOG. A command that `stays` has nobody else to tell; one that
+/// ends says itself what went wrong.
+fn install_log(stays: bool) {
+    let usual = if stays { "warn" } else { "error" };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))

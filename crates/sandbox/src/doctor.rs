@@ -5,6 +5,7 @@ use std::process::Stdio;
 use serde::Serialize;
 
 use crate::launch::{LaunchError, Launcher, WAIVABLE};
+use crate::own_user;
 use crate::profile::Profile;
 use crate::rules;
 
@@ -42,9 +43,11 @@ pub enum Status {
 pub struct Diagnosis {
     /// The operating system.
     pub platform: &'static str,
+    /// What confines programs here.
+    pub backend: &'static str,
     /// `enforceable`, `degraded` or `blocked`.
     pub verdict: &'static str,
-    /// `dedicated-uid` or `same-uid`.
+    /// Whether programs have user ids of their own: `dedicated-uid` or `same-uid`.
     pub separation: &'static str,
     /// All facilities, in the order they are put in place.
     pub facilities: Vec<Facility>,
@@ -60,6 +63,8 @@ const LANDLOCK: &str = "kernel 6.2 or newer, started with landlock among lsm=";
 const SECCOMP: &str = "a kernel with CONFIG_SECCOMP_FILTER";
 const NOTIFY: &str =
     "kernel 5.5 or newer; in a container, a seccomp profile that allows seccomp with a listener";
+const OWN_USER: &str = "needed in mode enterprise only: run the gateway as root, on a file system with mounts that \
+translate user ids (ext4, xfs, btrfs, tmpfs)";
 const BAIT: &str = "raise fs.inotify.max_user_instances and max_user_watches";
 
 /// The facilities that a launch goes through, in order, and what to do about each.
@@ -79,6 +84,9 @@ const ORDER: [(&str, &str); 11] = [
 
 /// What to do where a facility is missing.
 pub fn advice(facility: &str) -> Option<&'static str> {
+    if facility == own_user::FACILITY {
+        return Some(OWN_USER);
+    }
     ORDER.iter().find(|(name, _)| *name == facility).map(|(_, fix)| *fix)
 }
 
@@ -123,14 +131,33 @@ pub fn examine(launcher: &Launcher, program: &std::path::Path) -> Diagnosis {
             .then_some("delegate memory and pids: systemd-run --user --scope -p Delegate=yes"),
         waivable: false,
     });
-    if let Ok(mut caged) = tried {
-        let _ = caged.child.wait();
-    }
     let has = |status| facilities.iter().any(|facility| facility.status == status);
     let verdict = match (has(Status::Missing) || has(Status::Unknown), has(Status::Degraded)) {
         (true, _) => "blocked",
         (false, true) => "degraded",
         (false, false) => "enforceable",
     };
-    Diagnosis { platform: std::env::consts::OS, verdict, separation: "same-uid", facilities }
+    // Recorded, and no part of the verdict: what confines a program does not rest on it (SBX-70).
+    let separate = tried.as_ref().is_ok_and(|caged| caged.layers.uid_separation);
+    facilities.push(Facility {
+        name: own_user::FACILITY,
+        status: match &tried {
+            Ok(_) if separate => Status::Ok,
+            Ok(_) => Status::Degraded,
+            Err(_) => Status::Unknown,
+        },
+        detail: match &tried {
+            Ok(_) if separate => "a user id for each server".into(),
+            Ok(_) => "servers have the gateway's user id, in namespaces of their own".into(),
+            Err(_) => "not tried".into(),
+        },
+        fix: (tried.is_ok() && !separate).then_some(OWN_USER),
+        waivable: false,
+    });
+    if let Ok(mut caged) = tried {
+        let _ = caged.child.wait();
+    }
+    let separation = if separate { "dedicated-uid" } else { "same-uid" };
+    let backend = "namespaces, landlock, seccomp";
+    Diagnosis { platform: std::env::consts::OS, backend, verdict, separation, facilities }
 }

@@ -11,6 +11,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use portcullis_core::failpoint;
@@ -24,6 +25,7 @@ use crate::doors;
 use crate::egress::{Doors, Outlook};
 use crate::looking::Roots;
 use crate::notify;
+use crate::own_user::UID_BASE;
 use crate::profile::Profile;
 use crate::sentry::Sentry;
 use crate::stage::GO;
@@ -97,6 +99,12 @@ pub struct Conditions {
     pub copies: BTreeMap<PathBuf, PathBuf>,
     /// How closely it is watched.
     pub detect: Detect,
+    /// The user id set aside for it, which it has where we run as root (SBX-20).
+    pub user: Option<u32>,
+    /// Whether it is not started without one of its own (SBX-70).
+    pub needs_own_user: bool,
+    /// Whether policy closes every way out, declared or not, from now on or again (SBX-10).
+    pub closed: Arc<AtomicBool>,
 }
 
 /// How closely a program is watched (SBX-62).
@@ -116,7 +124,15 @@ pub const WAIVABLE: [&str; 2] = ["landlock", "seccomp_notify"];
 impl Default for Conditions {
     fn default() -> Self {
         let baits = bait::USUAL.iter().map(PathBuf::from).collect();
-        Self { baits, waived: Vec::new(), copies: BTreeMap::new(), detect: Detect::Standard }
+        Self {
+            baits,
+            waived: Vec::new(),
+            copies: BTreeMap::new(),
+            detect: Detect::Standard,
+            user: Some(UID_BASE),
+            needs_own_user: false,
+            closed: Arc::default(),
+        }
     }
 }
 
@@ -133,8 +149,12 @@ pub(crate) struct Order {
     pub(crate) waived: Vec<String>,
     pub(crate) copies: BTreeMap<PathBuf, PathBuf>,
     pub(crate) detect: Detect,
-    /// The program is left with the host's files: a test build's way to see the self-test notice it.
-    pub(crate) sabotaged: bool,
+    /// The user id set aside for the program, if we may give it one.
+    pub(crate) user: Option<u32>,
+    /// Whether it is not started without.
+    pub(crate) needs_own_user: bool,
+    /// Layers that are left out: a test build's way to see the self-test notice it.
+    pub(crate) sabotaged: Vec<String>,
 }
 
 impl Order {
@@ -261,7 +281,9 @@ impl Handshake {
             waived: conditions.waived,
             copies: conditions.copies,
             detect: conditions.detect,
-            sabotaged: failpoint::pass_io("sandbox.sabotage_mounts").is_err(),
+            user: conditions.user,
+            needs_own_user: conditions.needs_own_user,
+            sabotaged: sabotaged(),
             profile,
         };
         let mut line = serde_json::to_vec(&order).map_err(io::Error::other)?;
@@ -299,11 +321,23 @@ impl Handshake {
         let contents = laid.into_iter().map(|bait| bait.content).collect();
         let outlook = Outlook { sentry, told, watched, contents };
         let files = SecretFiles::new(&profile, files)?;
-        let doors = Doors::new(profile, doors, stand_ins, outlook)?;
+        let doors = Doors::new(profile, doors, stand_ins, outlook, conditions.closed)?;
         failpoint::pass_io("sandbox.before_exec")?;
         (&ours).write_all(&go(lent)?)?;
         Ok(Confined { layers, cgroup, doors, files })
     }
+}
+
+/// Layers that a test wants left out (S-ST-1).
+fn sabotaged() -> Vec<String> {
+    let asked = [
+        ("view", failpoint::pass_io("sandbox.sabotage_mounts")),
+        ("netns", failpoint::pass_io("sandbox.sabotage_network")),
+        ("limits", failpoint::pass_io("sandbox.sabotage_limits")),
+        ("landlock", failpoint::pass_io("sandbox.sabotage_landlock")),
+        ("seccomp", failpoint::pass_io("sandbox.sabotage_seccomp")),
+    ];
+    asked.into_iter().filter(|(_, asked)| asked.is_err()).map(|(layer, _)| layer.to_owned()).collect()
 }
 
 /// The word that lets the program go, with what it alone is given. Wiped once it is said.

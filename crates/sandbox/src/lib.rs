@@ -18,7 +18,8 @@
 //! | `calls` | seccomp: which system calls are answered |
 //! | `privileges` | capabilities, limits, signals |
 //! | `trial` | the self-test, in the final process, before every start |
-//! | `cgroup` | memory and processes, where the machine lets us |
+//! | `own_user` | a user id that nobody else has, where we may give one |
+//! | `cgroup`, `watchdog` | memory, processes and time, counted by the kernel where the machine lets us |
 //! | `doors` | the ways out: listeners inside, handed to the gateway |
 //! | [`egress`] | what passes through them: the gateway's side |
 //! | `notify`, [`bait`] | attempts that are refused and noticed: calls, addresses, files nobody has a reason to open |
@@ -48,6 +49,7 @@ pub mod egress;
 pub mod launch;
 mod looking;
 mod notify;
+mod own_user;
 mod privileges;
 pub mod profile;
 mod rules;
@@ -55,8 +57,10 @@ mod sentry;
 pub mod stage;
 mod trial;
 mod view;
+mod watchdog;
 
 pub use cgroup::Cgroup;
 pub use egress::{Doors, Gate, Loan, Observed, Pass};
 pub use launch::{Caged, Conditions, Confined, Detect, Handshake, LaunchError, Launcher, Layers, Variables};
-pub use profile::{Access, EgressScope, FsScope, Limits, Profile, SecretScope, Tls, Via};
+pub use own_user::{FACILITY as OWN_USER, UID_BASE, uid_of};
+pub use profile::{Access, EgressScope, FsScope, Limits, Processors, Profile, SecretScope, Tls, Via};

@@ -1,9 +1,10 @@
 //! Capabilities, limits and signals: what a process gives up on its way.
 
 use std::io;
+use std::os::fd::AsRawFd;
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::profile::Limits;
@@ -59,18 +60,33 @@ pub(crate) fn drop_all() -> io::Result<()> {
     Ok(())
 }
 
-/// SBX-35. Memory and processes are bounded by the control group where there is one.
-pub(crate) fn limit(limits: &Limits) -> io::Result<()> {
-    let set = |resource, value| {
-        let limit = Rlimit { current: Some(value), maximum: Some(value) };
-        setrlimit(resource, limit).map_err(io::Error::from)
-    };
-    set(Resource::Nofile, limits.nofile)?;
-    set(Resource::Fsize, limits.fsize)?;
-    set(Resource::Core, 0)?;
-    set(Resource::Memlock, 64 << 10)?;
-    set(Resource::Data, limits.memory.saturating_mul(4))?;
+/// SBX-35: what one process may use. What all of them may use together is bounded by the control group where there is one.
+fn limits(limits: &Limits) -> [(&'static str, Resource, u64); 6] {
+    [
+        ("open files", Resource::Nofile, limits.nofile),
+        ("file size", Resource::Fsize, limits.fsize),
+        ("core files", Resource::Core, 0),
+        ("locked memory", Resource::Memlock, 64 << 10),
+        ("data", Resource::Data, limits.memory.saturating_mul(4)),
+        // Counted for each user in each user namespace, and so for this program alone.
+        ("processes", Resource::Nproc, limits.pids),
+    ]
+}
+
+/// Puts all limits in force.
+pub(crate) fn limit(by: &Limits) -> io::Result<()> {
+    for (_, resource, value) in limits(by) {
+        setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?;
+    }
     Ok(())
+}
+
+/// Which limit is not in force, and what is.
+pub(crate) fn not_limited(by: &Limits) -> Option<(&'static str, Rlimit)> {
+    limits(by).into_iter().find_map(|(name, resource, value)| {
+        let found = getrlimit(resource);
+        (found.current != Some(value) || found.maximum != Some(value)).then_some((name, found))
+    })
 }
 
 /// The namespace's own loopback, which is all the network there is.
@@ -83,10 +99,22 @@ pub(crate) fn raise_loopback() -> io::Result<()> {
         *place = *byte as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    let fd = socket.as_raw_fd();
     // SAFETY: the call reads an `ifreq`, which lives until it returns.
     let result = unsafe { libc::ioctl(fd, libc::SIOCSIFFLAGS as _, &request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Whatever whoever started the gateway left open is not ours, and goes before anything else is opened.
+#[allow(unsafe_code)]
+pub(crate) fn close_all_but(control: &impl AsRawFd) {
+    let control = libc::c_uint::try_from(control.as_raw_fd()).unwrap_or(3);
+    for (first, last) in [(3, control.saturating_sub(1)), (control.saturating_add(1), libc::c_uint::MAX)] {
+        if first <= last {
+            // SAFETY: nothing of ours is open but the three streams and `control`, which are left out.
+            unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+        }
+    }
 }
 
 /// Nothing but the three streams goes into the program.

@@ -137,11 +137,45 @@ pub struct Limits {
     pub fsize: u64,
     /// Size of its `/tmp`.
     pub tmp: u64,
+    /// How many processors' time.
+    pub cpu: Processors,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { memory: 512 << 20, pids: 64, nofile: 512, fsize: 256 << 20, tmp: 64 << 20 }
+        let cpu = Processors { thousandths: 1000 };
+        Self { memory: 512 << 20, pids: 64, nofile: 512, fsize: 256 << 20, tmp: 64 << 20, cpu }
+    }
+}
+
+/// Processors, or parts of one: `1.0`, `0.5`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "f64", into = "f64")]
+pub struct Processors {
+    thousandths: u64,
+}
+
+impl Processors {
+    /// How much of so long a time.
+    pub(crate) fn of(self, time: u64) -> u64 {
+        time.saturating_mul(self.thousandths) / 1000
+    }
+}
+
+impl TryFrom<f64> for Processors {
+    type Error = &'static str;
+    fn try_from(number: f64) -> Result<Self, &'static str> {
+        // Less than this the kernel does not count.
+        if !(0.05..=1024.0).contains(&number) {
+            return Err("the processors of a program are 0.05 to 1024");
+        }
+        Ok(Self { thousandths: (number * 1000.0).round() as u64 })
+    }
+}
+
+impl From<Processors> for f64 {
+    fn from(processors: Processors) -> f64 {
+        processors.thousandths as f64 / 1000.0
     }
 }
 
@@ -189,6 +223,22 @@ impl Profile {
             expected_denials: Vec::new(),
             secrets: Vec::new(),
             limits: Limits::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_a_number_that_the_kernel_can_count() {
+        // SBX-12, SBX-35
+        let limits: Limits = serde_json::from_str(r#"{"cpu":0.25}"#).unwrap();
+        assert_eq!(limits.cpu.of(100_000), 25_000);
+        assert_eq!(serde_json::to_value(Limits::default()).unwrap()["cpu"], serde_json::json!(1.0));
+        for text in [r#"{"cpu":0}"#, r#"{"cpu":-1}"#, r#"{"cpu":4096}"#, r#"{"cpu":"one"}"#] {
+            assert!(serde_json::from_str::<Limits>(text).is_err(), "{text}");
         }
     }
 }

@@ -19,8 +19,9 @@ use nix::unistd::{ForkResult, Pid, fork};
 use portcullis_core::failpoint;
 
 use crate::launch::{Layers, Order, Report};
+use crate::own_user::{self, OwnUser};
 use crate::profile::Profile;
-use crate::view::{Sources, View};
+use crate::view::{self, Sources, View};
 use crate::{bait, calls, doors, notify, privileges, rules, trial};
 
 /// What a launcher that could not do its work exits with.
@@ -98,11 +99,28 @@ fn report(control: &UnixStream, report: &Report) {
 fn first(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
     rustix::io::fcntl_setfd(control, rustix::io::FdFlags::CLOEXEC).within("launcher", "control")?;
     privileges::die_with_parent().within("launcher", "parent death signal")?;
+    privileges::close_all_but(control);
+    let items = view::items(&order.profile, &order.copies)?;
+    let own_user = match OwnUser::prepare(order.user, &items) {
+        Ok(own_user) => Some(own_user),
+        // What cannot be shown cannot be shown to anybody.
+        Err(failure) if order.needs_own_user || failure.facility != own_user::FACILITY => {
+            return Err(failure);
+        }
+        Err(_) => None,
+    };
+    let separate = own_user.is_some();
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     unshare(CloneFlags::CLONE_NEWUSER).within("userns", "unshare")?;
-    fs::write("/proc/self/setgroups", "deny").within("userns", "setgroups")?;
-    fs::write("/proc/self/uid_map", format!("{UID} {uid} 1")).within("userns", "uid map")?;
-    fs::write("/proc/self/gid_map", format!("{UID} {gid} 1")).within("userns", "gid map")?;
+    let translated = match own_user {
+        Some(own_user) => own_user.enter(UID)?,
+        None => {
+            fs::write("/proc/self/setgroups", "deny").within("userns", "setgroups")?;
+            fs::write("/proc/self/uid_map", format!("{UID} {uid} 1")).within("userns", "uid map")?;
+            fs::write("/proc/self/gid_map", format!("{UID} {gid} 1")).within("userns", "gid map")?;
+            BTreeMap::new()
+        }
+    };
     for (flag, facility) in [
         (CloneFlags::CLONE_NEWNS, "mountns"),
         (CloneFlags::CLONE_NEWPID, "pidns"),
@@ -111,32 +129,44 @@ fn first(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
         (CloneFlags::CLONE_NEWUTS, "utsns"),
         (CloneFlags::CLONE_NEWCGROUP, "cgroupns"),
     ] {
-        unshare(flag).within(facility, "unshare")?;
+        if !sabotaged(order, facility) {
+            unshare(flag).within(facility, "unshare")?;
+        }
     }
     // The mounts of these descriptors must be ours, or they could not be mounted again.
-    let sources = Sources::open(&order.profile, &order.copies)?;
+    let sources = Sources::open(&order.profile, items, translated)?;
+    if separate {
+        own_user::become_user(UID)?;
+    }
     // A change of credentials forgets it.
     privileges::die_with_parent().within("launcher", "parent death signal")?;
     privileges::ignore_requests_to_end();
     match fork_once()? {
         Some(init) => Ok(wait_for(init)),
-        None => second(control, order, sources),
+        None => second(control, order, sources, separate),
     }
 }
 
 /// Process 1: makes the view and stays.
-fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, Failure> {
+fn second(
+    control: &UnixStream,
+    order: &Order,
+    sources: Sources,
+    uid_separation: bool,
+) -> Result<i32, Failure> {
     privileges::die_with_parent().within("launcher", "parent death signal")?;
-    let files =
-        View::build(&order.profile, &sources, order.authority.as_deref(), &order.baits, !sabotaged(order))?;
+    let move_in = !sabotaged(order, "view");
+    let files = View::build(&order.profile, &sources, order.authority.as_deref(), &order.baits, move_in)?;
     drop(sources);
-    privileges::raise_loopback().within("netns", "loopback")?;
+    if !sabotaged(order, "netns") {
+        privileges::raise_loopback().within("netns", "loopback")?;
+    }
     doors::open(&order.profile, control)?;
     if !files.is_empty() {
         doors::hand_over(control, doors::FILES, &files).within("view", "handing files over")?;
     }
     drop(files);
-    let watching = bait::watch(&order.baits)?;
+    let watching = bait::watch(if move_in { &order.baits } else { &[] })?;
     doors::hand_over(control, doors::BAITS, &[watching]).within("bait", "handing watches over")?;
     nix::unistd::sethostname("sandbox").within("utsns", "host name")?;
     let mut watched = SigSet::empty();
@@ -145,46 +175,57 @@ fn second(control: &UnixStream, order: &Order, sources: Sources) -> Result<i32, 
     watched.thread_block().within("launcher", "signals")?;
     match fork_once()? {
         Some(program) => Ok(reap(program, &watched)),
-        None => third(control, order),
+        None => third(control, order, uid_separation),
     }
 }
 
-/// Whether a test wants to see what happens without a view. No other build can be told to.
-fn sabotaged(order: &Order) -> bool {
-    failpoint::BUILT_IN && order.sabotaged
+/// Whether a test wants to see what happens without a layer. No other build can be told to.
+fn sabotaged(order: &Order, layer: &str) -> bool {
+    failpoint::BUILT_IN && order.sabotaged.iter().any(|sabotaged| sabotaged == layer)
 }
 
 /// The last steps before the program.
-fn third(control: &UnixStream, order: &Order) -> Result<i32, Failure> {
+fn third(control: &UnixStream, order: &Order, uid_separation: bool) -> Result<i32, Failure> {
     let profile = &order.profile;
     rustix::process::setsid().within("launcher", "session")?;
-    privileges::limit(&profile.limits).within("limits", "rlimits")?;
+    if !sabotaged(order, "limits") {
+        privileges::limit(&profile.limits).within("limits", "rlimits")?;
+    }
     std::env::set_current_dir(&profile.cwd)
         .within("view", format_args!("working folder {}", profile.cwd.display()))?;
     privileges::drop_all().within("capabilities", "drop")?;
     let mut waived = Vec::new();
-    let landlock = match rules::enforce(profile, &order.baits) {
+    let enforced = if sabotaged(order, "landlock") { Ok(1) } else { rules::enforce(profile, &order.baits) };
+    let landlock = match enforced {
         Err(_) if order.waives("landlock") => {
             waived.push("landlock".to_owned());
             0
         }
         enforced => enforced?,
     };
-    let asks = match notify::install(order.detect) {
+    let unasked = order.waives("seccomp_notify") || sabotaged(order, "seccomp");
+    let installed = match sabotaged(order, "seccomp") {
+        true => Err(Failure::new("seccomp_notify", "sabotaged")),
+        false => notify::install(order.detect),
+    };
+    let asks = match installed {
         Ok(listener) => {
             doors::hand_over(control, doors::QUESTIONS, &[listener])
                 .within("seccomp_notify", "handing over")?;
             true
         }
-        Err(_) if order.waives("seccomp_notify") => {
+        Err(_) if unasked => {
             waived.push("seccomp_notify".to_owned());
             false
         }
         Err(failure) => return Err(failure),
     };
-    calls::filter(asks)?;
-    let checks = trial::run(profile, &order.canaries)?;
-    let layers = Layers { landlock, seccomp: calls::NAME.into(), waived, uid_separation: false, checks };
+    if !sabotaged(order, "seccomp") {
+        calls::filter(asks)?;
+    }
+    let checks =
+        trial::run(profile, &order.canaries, &trial::Expected { control, uid: UID, landlock: landlock > 0 })?;
+    let layers = Layers { landlock, seccomp: calls::NAME.into(), waived, uid_separation, checks };
     report(control, &Report::Ready(layers));
     let Some(lent) = told_to_go(control) else { return Ok(FAILED) };
     let mut variables = order.variables.clone();

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::broker::{FOLDER, names};
 use crate::doors::{self, Door};
+use crate::privileges;
 use crate::profile::{Access, Profile};
 use crate::stage::Failure;
 
@@ -26,8 +28,22 @@ pub(crate) struct Canaries {
     pub(crate) abstract_name: String,
 }
 
+/// What this process must be, besides confined.
+pub(crate) struct Expected<'a> {
+    /// The one descriptor that is open besides the three streams.
+    pub(crate) control: &'a UnixStream,
+    /// Its user and its group, as it sees them.
+    pub(crate) uid: u32,
+    /// Whether landlock's rules are in force: not where an operator waived them.
+    pub(crate) landlock: bool,
+}
+
 /// Makes all checks; gives their names, or the first that did not come out as it should.
-pub(crate) fn run(profile: &Profile, canaries: &Canaries) -> Result<Vec<String>, Failure> {
+pub(crate) fn run(
+    profile: &Profile,
+    canaries: &Canaries,
+    expected: &Expected<'_>,
+) -> Result<Vec<String>, Failure> {
     let mut checks = Checks::default();
     checks.must_fail("view", "canary file", fs::metadata(&canaries.file).map(drop))?;
     for scope in &profile.fs {
@@ -56,9 +72,42 @@ pub(crate) fn run(profile: &Profile, canaries: &Canaries) -> Result<Vec<String>,
     forbidden_calls(&mut checks)?;
     processes(&mut checks)?;
     status(&mut checks)?;
+    if expected.landlock {
+        // The mounts would show what is there.
+        checks.must_fail("landlock", "list /", fs::read_dir("/").map(drop))?;
+    }
+    let short = privileges::not_limited(&profile.limits);
+    let said = short.as_ref().map(|(name, found)| format!("{name}: {found:?}")).unwrap_or_default();
+    checks.must("limits", "rlimits", short.is_none(), said)?;
+    identity(&mut checks, expected.uid)?;
+    descriptors(&mut checks, expected.control)?;
     let environment = std::env::vars_os().count();
     checks.must("environment", "empty", environment == 0, format!("{environment} variables are set"))?;
     Ok(checks.done)
+}
+
+/// The program's own user and group, and no other.
+fn identity(checks: &mut Checks, uid: u32) -> Result<(), Failure> {
+    let (user, group) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let is_it = user == uid
+        && group == uid
+        && rustix::process::geteuid().as_raw() == uid
+        && rustix::process::getegid().as_raw() == uid;
+    checks.must("userns", "user and group", is_it, format!("they are {user} and {group}"))
+}
+
+/// Nothing is open but the three streams, and the way to the gateway, which is closed when the program starts.
+fn descriptors(checks: &mut Checks, control: &UnixStream) -> Result<(), Failure> {
+    let entries = fs::read_dir("/proc/self/fd").map_err(|error| Failure::new("proc", error))?;
+    let mut open: Vec<i32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    // Listing them takes one, which is gone by now.
+    open.retain(|fd| *fd > 2 && *fd != control.as_raw_fd() && is_open(*fd));
+    checks.must("descriptors", "none of ours", open.is_empty(), format!("{open:?} are open"))
+}
+
+fn is_open(fd: i32) -> bool {
+    fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok()
 }
 
 /// Behind each door somebody listens, and nowhere else. The gateway takes these connections for what they are.

@@ -15,6 +15,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use crate::bait::{self, Bait};
 use crate::broker::{FOLDER, OWN_BUNDLE, WHOLE_BUNDLE, names};
 use crate::doors;
+use crate::own_user;
 use crate::profile::{Access, Profile};
 use crate::rules;
 use crate::stage::{Failure, Within as _};
@@ -43,14 +44,41 @@ const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 
 /// What is mounted, opened on the host before anything changes.
 pub(crate) struct Sources {
-    items: Vec<(PathBuf, OwnedFd, Kind)>,
+    items: Vec<(Item, Source)>,
     /// Names under which scripts know their interpreters, and what they lead to.
     links: Vec<(PathBuf, PathBuf)>,
 }
 
+/// A file or folder of the host that is to be mounted.
+enum Source {
+    /// As it is.
+    Opened(OwnedFd),
+    /// In a mount of its own, in which user ids are translated.
+    Translated(OwnedFd),
+}
+
+/// One thing in the view.
+#[derive(Debug, Clone)]
+pub(crate) struct Item {
+    /// Where it is shown.
+    pub(crate) path: PathBuf,
+    /// Where it is.
+    real: PathBuf,
+    pub(crate) kind: Kind,
+}
+
+impl Item {
+    /// Opens it without following a symbolic link anywhere on the way (SBX-20, step 1).
+    pub(crate) fn open(&self) -> Result<OwnedFd, Failure> {
+        resolve(&self.real)
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Part of the system or of the program: readable, and mappable as code.
+pub(crate) enum Kind {
+    /// Part of the system, which everybody may read.
+    System,
+    /// Part of the program: readable, and mappable as code.
     Program,
     /// The host's, for reading.
     Read,
@@ -59,52 +87,72 @@ enum Kind {
     Device,
 }
 
+impl Kind {
+    /// Whether it belongs to us and not to the system: a program with a user id of its own could not have it as it is.
+    pub(crate) fn is_translated(self) -> bool {
+        matches!(self, Kind::Program | Kind::Read | Kind::Write)
+    }
+}
+
+/// Everything that is shown, the outer before the inner. Some paths of the program show other bytes than lie there.
+pub(crate) fn items(profile: &Profile, copies: &BTreeMap<PathBuf, PathBuf>) -> Result<Vec<Item>, Failure> {
+    let as_it_is = |path: PathBuf, kind| Item { real: path.clone(), path, kind };
+    let mut items = Vec::new();
+    for path in RUNTIME.map(Path::new) {
+        // A link, as on systems with one /usr, is made again instead.
+        if path.is_dir() && !path.is_symlink() {
+            items.push(as_it_is(path.to_owned(), Kind::System));
+        }
+    }
+    items.extend(DEVICES.map(|device| as_it_is(Path::new("/dev").join(device), Kind::Device)));
+    let links = interpreters(profile);
+    let own = std::iter::once(&profile.command).chain(&profile.artifacts).chain(&profile.exec);
+    for path in own.chain(links.iter().map(|(_, interpreter)| interpreter)) {
+        let copy = copies.get(path);
+        // What lies in the runtime is there already, unless other bytes are shown.
+        let there = copy.is_none() && RUNTIME.iter().any(|runtime| path.starts_with(runtime))
+            || items.iter().any(|known| known.path == *path);
+        if !there {
+            let real = copy.unwrap_or(path).clone();
+            items.push(Item { path: path.clone(), real, kind: Kind::Program });
+        }
+    }
+    for scope in &profile.fs {
+        if FORBIDDEN.iter().any(|own| scope.path.starts_with(own) || Path::new(own).starts_with(&scope.path))
+        {
+            let path = scope.path.display();
+            return Err(Failure::new(
+                "view",
+                format!("{path} is in or over what the system keeps for itself"),
+            ));
+        }
+        let kind = match scope.access {
+            Access::Ro => Kind::Read,
+            Access::Rw => Kind::Write,
+        };
+        items.push(as_it_is(scope.path.clone(), kind));
+    }
+    // Outer before inner, or the outer mount would hide the inner one.
+    items.sort_by_key(|item| item.path.components().count());
+    Ok(items)
+}
+
 impl Sources {
-    /// Opens everything once, without following a symbolic link anywhere on the way (SBX-20, step 1).
-    /// Some paths of the program show other bytes than lie there.
-    pub(crate) fn open(profile: &Profile, copies: &BTreeMap<PathBuf, PathBuf>) -> Result<Self, Failure> {
-        let mut items = Vec::new();
-        for path in RUNTIME.map(Path::new) {
-            // A link, as on systems with one /usr, is made again instead.
-            if path.is_dir() && !path.is_symlink() {
-                items.push((path.to_owned(), resolve(path)?, Kind::Program));
-            }
-        }
-        for device in DEVICES {
-            let path = Path::new("/dev").join(device);
-            items.push((path.clone(), resolve(&path)?, Kind::Device));
-        }
-        let links = interpreters(profile);
-        let own = std::iter::once(&profile.command).chain(&profile.artifacts).chain(&profile.exec);
-        for path in own.chain(links.iter().map(|(_, interpreter)| interpreter)) {
-            let copy = copies.get(path);
-            // What lies in the runtime is there already, unless other bytes are shown.
-            let there = copy.is_none() && RUNTIME.iter().any(|runtime| path.starts_with(runtime))
-                || items.iter().any(|(known, _, _)| known == path);
-            if !there {
-                items.push((path.clone(), resolve(copy.unwrap_or(path))?, Kind::Program));
-            }
-        }
-        for scope in &profile.fs {
-            if FORBIDDEN
-                .iter()
-                .any(|own| scope.path.starts_with(own) || Path::new(own).starts_with(&scope.path))
-            {
-                let path = scope.path.display();
-                return Err(Failure::new(
-                    "view",
-                    format!("{path} is in or over what the system keeps for itself"),
-                ));
-            }
-            let kind = match scope.access {
-                Access::Ro => Kind::Read,
-                Access::Rw => Kind::Write,
+    /// Opens everything once, but what was opened and translated before.
+    pub(crate) fn open(
+        profile: &Profile,
+        items: Vec<Item>,
+        mut translated: BTreeMap<usize, OwnedFd>,
+    ) -> Result<Self, Failure> {
+        let mut opened = Vec::new();
+        for (place, item) in items.into_iter().enumerate() {
+            let source = match translated.remove(&place) {
+                Some(mount) => Source::Translated(mount),
+                None => Source::Opened(item.open()?),
             };
-            items.push((scope.path.clone(), resolve(&scope.path)?, kind));
+            opened.push((item, source));
         }
-        // Outer before inner, or the outer mount would hide the inner one.
-        items.sort_by_key(|(path, _, _)| path.components().count());
-        Ok(Self { items, links })
+        Ok(Self { items: opened, links: interpreters(profile) })
     }
 }
 
@@ -163,7 +211,7 @@ impl View<'_> {
         if !secrets.is_empty() {
             let folder = Path::new("..").join(SECRETS);
             let opened = rustix::fs::open(&folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-            show(Path::new(FOLDER), &opened.within("view", FOLDER)?, Kind::Read)?;
+            show(Path::new(FOLDER), &Source::Opened(opened.within("view", FOLDER)?), Kind::Read)?;
         }
         if !move_in {
             return Ok(secrets);
@@ -197,8 +245,8 @@ impl View<'_> {
         tmpfs(Path::new("tmp"), &size, MsFlags::MS_NOEXEC)?;
         tmpfs(Path::new("dev/shm"), &size, MsFlags::MS_NOEXEC)?;
         directory(Path::new("tmp/home"))?;
-        for (path, source, kind) in &sources.items {
-            show(path, source, *kind)?;
+        for (item, source) in &sources.items {
+            show(&item.path, source, item.kind)?;
         }
         for bait in self.baits {
             bait::lay(bait)?;
@@ -233,10 +281,11 @@ fn secret_files(profile: &Profile) -> Result<Vec<OwnedFd>, Failure> {
 
 /// Mounts an opened file or folder at its own path. Without what is mounted below it, which the kernel refuses if
 /// there is anything (SBX-31).
-fn show(path: &Path, source: &OwnedFd, kind: Kind) -> Result<(), Failure> {
+fn show(path: &Path, source: &Source, kind: Kind) -> Result<(), Failure> {
     let target = inside(path);
     let what = || path.display().to_string();
-    let stat = rustix::fs::fstat(source).within("view", what())?;
+    let (Source::Opened(opened) | Source::Translated(opened)) = source;
+    let stat = rustix::fs::fstat(opened).within("view", what())?;
     if !target.exists() {
         let is_folder = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
         if is_folder {
@@ -247,11 +296,16 @@ fn show(path: &Path, source: &OwnedFd, kind: Kind) -> Result<(), Failure> {
         }
     }
     let none = None::<&str>;
-    let from = format!("/proc/self/fd/{}", source.as_raw_fd());
-    mount(Some(from.as_str()), &target, none, MsFlags::MS_BIND, none).within("view", what())?;
+    match source {
+        Source::Opened(opened) => {
+            let from = format!("/proc/self/fd/{}", opened.as_raw_fd());
+            mount(Some(from.as_str()), &target, none, MsFlags::MS_BIND, none).within("view", what())?;
+        }
+        Source::Translated(mount) => own_user::place(mount, &target).within("view", what())?,
+    }
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID;
     flags |= match kind {
-        Kind::Program => MsFlags::MS_NODEV | MsFlags::MS_RDONLY,
+        Kind::System | Kind::Program => MsFlags::MS_NODEV | MsFlags::MS_RDONLY,
         Kind::Read => MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY,
         Kind::Write => MsFlags::MS_NODEV | MsFlags::MS_NOEXEC,
         Kind::Device => MsFlags::MS_NOEXEC,

@@ -121,7 +121,11 @@ fn answer(bytes: &[u8], cuts: &[usize]) -> String {
             headers: &[],
         };
         let (_canceller, never) = CancellationSignal::pair();
-        let reading = stdio::read(Output(output), desk.clone(), watch::Sender::new(false));
+        let reading = async {
+            stdio::read(Output(output), desk.clone(), watch::Sender::new(false)).await;
+            // As whoever keeps the child does once it has ended.
+            desk.pending.close("the server ended");
+        };
         let (outcome, ()) = tokio::join!(desk.exchange(exchange, never), reading);
         match outcome {
             Outcome::Result(raw) => format!("result {}", String::from_utf8_lossy(&raw)),

@@ -98,7 +98,7 @@ impl HttpLink {
     ) -> Result<Self, UpstreamError> {
         let url = remote.url.url();
         let account = settings.broker.as_ref().map(|broker| Account::new(server, url, Arc::clone(broker)));
-        let pool = Pool::new(remote, events.clone(), settings)?;
+        let pool = Pool::new(server, remote, events.clone(), settings)?;
         let unusable = |_| UpstreamError::unavailable("the URL cannot be put into a request");
         let host = url.host_str().unwrap_or_default();
         let host = url.port().map_or(host.to_owned(), |port| format!("{host}:{port}"));

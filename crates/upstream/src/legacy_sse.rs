@@ -54,7 +54,7 @@ impl LegacySseLink {
         let url = remote.url.url();
         let account = settings.broker.as_ref().map(|broker| Account::new(server, url, Arc::clone(broker)));
         let account = account.map(Arc::new);
-        let door = Door { pool: Arc::new(Pool::new(remote, events.clone(), settings)?), account };
+        let door = Door { pool: Arc::new(Pool::new(server, remote, events.clone(), settings)?), account };
         let opened = timeout(settings.handshake_timeout, open_stream(&door, url));
         let (stream, address) = opened.await.map_err(|_| {
             UpstreamError::unavailable("the server's stream did not name the address to post to in time")

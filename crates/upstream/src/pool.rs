@@ -15,6 +15,8 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use portcullis_core::ServerIdentity;
+use portcullis_sandbox::broker::Secret;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
@@ -94,9 +96,14 @@ impl Unsent {
 }
 
 impl Pool {
-    pub(crate) fn new(remote: &Remote, events: Events, settings: &Settings) -> Result<Self, UpstreamError> {
+    pub(crate) fn new(
+        server: &ServerIdentity,
+        remote: &Remote,
+        events: Events,
+        settings: &Settings,
+    ) -> Result<Self, UpstreamError> {
         let url = remote.url.url();
-        let origin = if url.scheme() == "https" { private(remote, settings)? } else { plain(url)? };
+        let origin = if url.scheme() == "https" { private(server, remote, settings)? } else { plain(url)? };
         let connect_timeout = settings.connect_timeout;
         Ok(Self { origin, connect_timeout, events, idle: Mutex::default(), shared: Mutex::default() })
     }
@@ -258,7 +265,7 @@ fn plain(url: &url::Url) -> Result<Origin, UpstreamError> {
     Ok(Origin::Plain(hosts.into_iter().map(|host| SocketAddr::new(host, port)).collect()))
 }
 
-fn private(remote: &Remote, settings: &Settings) -> Result<Origin, UpstreamError> {
+fn private(server: &ServerIdentity, remote: &Remote, settings: &Settings) -> Result<Origin, UpstreamError> {
     let url = remote.url.url();
     let unusable = || UpstreamError::unavailable("the URL's host cannot be asked for by name");
     let port = url.port_or_known_default().unwrap_or(443);
@@ -271,7 +278,10 @@ fn private(remote: &Remote, settings: &Settings) -> Result<Origin, UpstreamError
         None => return Err(unusable()),
     };
     let authority = url.authority().parse().map_err(|_| unusable())?;
-    let config = tls::client_config(remote.spki, settings.authorities.as_deref())?;
+    let identity = settings.broker.as_ref().map(|broker| broker.client_key(server.as_str())).transpose();
+    let identity = identity.map_err(|denied| UpstreamError::unavailable(denied.to_string()))?.flatten();
+    let identity = identity.as_ref().map(Secret::expose);
+    let config = tls::client_config(remote.spki, settings.authorities.as_deref(), identity)?;
     Ok(Origin::Private { host, port, name, authority, tls: TlsConnector::from(config) })
 }
 

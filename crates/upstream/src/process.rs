@@ -181,8 +181,12 @@ fn signal(group: Option<Pid>, signal: Signal) {
 }
 
 /// How a process ended, in words.
-pub(crate) fn epitaph(status: io::Result<ExitStatus>) -> String {
+pub(crate) fn epitaph(status: io::Result<ExitStatus>, cgroup: &Cgroup) -> String {
     use std::os::unix::process::ExitStatusExt as _;
+    // SBX-35
+    if cgroup.exhausted() {
+        return "resource_limit: the server used more memory than it may, and was ended".into();
+    }
     match status {
         Ok(status) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("the server exited with status {code}"),

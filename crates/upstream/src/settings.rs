@@ -22,7 +22,7 @@ pub struct Settings {
     pub list_timeout: Duration,
     /// Certificate authorities besides the machine's own, in PEM form.
     pub authorities: Option<std::path::PathBuf>,
-    /// Where baits lie.
+    /// Where baits lie, where the user ids of servers begin, and what else holds for every start.
     pub conditions: portcullis_sandbox::Conditions,
     /// Keeps what was pinned, so that nothing else runs; where there is none, the originals are read before each start.
     pub copies: Option<std::sync::Arc<portcullis_governance::pinned::Copies>>,
@@ -95,7 +95,8 @@ impl Settings {
         &self,
         server: &portcullis_core::ServerIdentity,
     ) -> portcullis_sandbox::Conditions {
-        portcullis_sandbox::Conditions { waived: self.waivers.of(server), ..self.conditions.clone() }
+        let user = self.conditions.user.map(|base| portcullis_sandbox::uid_of(base, server.as_str()));
+        portcullis_sandbox::Conditions { waived: self.waivers.of(server), user, ..self.conditions.clone() }
     }
 
     /// The pause after `failures` in a row: doubling, capped, and spread so that many servers that failed

@@ -28,6 +28,8 @@ use crate::{StdioEndpoint, UpstreamError};
 
 /// How many frames go into one write at most.
 const BATCH: usize = 64;
+/// How long a child that says no more may take to end before that is the reason: ending takes longer than closing.
+const DYING: Duration = Duration::from_millis(300);
 /// How much is asked for in one read.
 const READ: usize = 64 * 1024;
 
@@ -241,8 +243,7 @@ pub(crate) async fn read(mut stdout: impl AsyncRead + Unpin, desk: Arc<Desk>, cl
             Ok(0) | Err(_) => break,
         }
     }
-    // Without output the server is of no use, even if it still runs.
-    desk.pending.close("the server closed its output");
+    // Without output the server is of no use, even if it still runs. Who waits is told why by whoever learns how it ended.
     closing.send_replace(true);
 }
 
@@ -266,12 +267,20 @@ async fn keep(
     let group = process::group_of(&child);
     let status = tokio::select! {
         status = child.wait() => status,
-        () = told(&mut close) => process::end(&mut child, group, grace).await,
+        () = told(&mut close) => match timeout(DYING, child.wait()).await {
+            Ok(status) => status,
+            Err(_) => {
+                if !by_us.load(Ordering::Acquire) {
+                    desk.pending.close("the server closed its output");
+                }
+                process::end(&mut child, group, grace).await
+            }
+        },
     };
     process::sweep(group);
+    let reason = process::epitaph(status, &cage.cgroup);
     // Waits for the last processes of the group to go.
     tokio::task::spawn_blocking(move || drop(cage));
-    let reason = process::epitaph(status);
     // What it said before it died still counts.
     let _ = timeout(grace, heard.reader).await;
     desk.pending.close(&reason);

@@ -9,17 +9,19 @@ use std::sync::Arc;
 use portcullis_core::Sha256Digest;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme};
 use rustls_platform_verifier::Verifier;
 
 use crate::UpstreamError;
 
-/// What to say and expect when a connection to a server is made private.
+/// What to say and expect when a connection to a server is made private. `identity` is a private key with its certificates, in
+/// PEM form, for a server that wants to know who we are (SBX-55).
 pub(crate) fn client_config(
     pin: Option<Sha256Digest>,
     authorities: Option<&Path>,
+    identity: Option<&[u8]>,
 ) -> Result<Arc<ClientConfig>, UpstreamError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let platform = match authorities {
@@ -28,19 +30,32 @@ pub(crate) fn client_config(
     }
     .map_err(|_| UpstreamError::unavailable("this machine's certificate authorities cannot be read"))?;
     let verifier = Arc::new(Pinned { platform, pin });
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|_| UpstreamError::unavailable("TLS cannot be set up"))?
         .dangerous() // only in name: the verifier is the platform's and asks for more
-        .with_custom_certificate_verifier(verifier)
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(verifier);
+    let mut config = match identity {
+        None => config.with_no_client_auth(),
+        Some(pem) => {
+            let unusable = || {
+                UpstreamError::unavailable(
+                    "the client key kept for this server is no key with its certificate",
+                )
+            };
+            let chain: Vec<_> =
+                CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|_| unusable())?;
+            let key = PrivateKeyDer::from_pem_slice(pem).map_err(|_| unusable())?;
+            config.with_client_auth_cert(chain, key).map_err(|_| unusable())?
+        }
+    };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
 /// The same for conversations of a confined process that credentials are put into: HTTP/1.1 is all that is spoken there.
 pub(crate) fn private_http(authorities: Option<&Path>) -> Result<Arc<ClientConfig>, UpstreamError> {
-    let mut config = ClientConfig::clone(&*client_config(None, authorities)?);
+    let mut config = ClientConfig::clone(&*client_config(None, authorities, None)?);
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }

@@ -58,6 +58,7 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
             raw(libc::SYS_mknodat, [i64::from(libc::AT_FDCWD), path.as_ptr() as i64, mode])
         }
         ["rename", from, to] => fs::rename(from, to).map(|()| String::new()),
+        ["borrow", path] => borrow_rights(path),
         ["chmod", path] => {
             let everything = std::os::unix::fs::PermissionsExt::from_mode(0o777);
             fs::set_permissions(path, everything).map(|()| String::new())
@@ -125,7 +126,10 @@ fn attempt(arguments: &[&str]) -> io::Result<String> {
             Ok(String::new())
         }
         ["forks", most] => fork_many(most.parse().map_err(io::Error::other)?),
-        ["allocate", mebibytes] => allocate(mebibytes.parse().map_err(io::Error::other)?),
+        ["allocate", mebibytes] => {
+            allocate(mebibytes.parse().map_err(io::Error::other)?).map(|kept| kept.len().to_string())
+        }
+        ["hoard", mebibytes] => hoard(mebibytes.parse().map_err(io::Error::other)?),
         ["fill", path] => fill(path),
         ["linger", marker] => linger(marker),
         _ => Err(io::Error::other("no such act")),
@@ -252,7 +256,7 @@ fn fork_many(most: usize) -> io::Result<String> {
 }
 
 /// Touches memory until it has it all, or is stopped.
-fn allocate(mebibytes: usize) -> io::Result<String> {
+fn allocate(mebibytes: usize) -> io::Result<Vec<Vec<u8>>> {
     let mut kept = Vec::new();
     for _ in 0..mebibytes {
         let mut block = Vec::new();
@@ -260,7 +264,26 @@ fn allocate(mebibytes: usize) -> io::Result<String> {
         block.resize(1 << 20, 1u8);
         kept.push(block);
     }
-    Ok(kept.len().to_string())
+    Ok(kept)
+}
+
+/// Makes a file that takes on its owner's rights when somebody starts it: by the way it is made, and afterwards.
+fn borrow_rights(path: &str) -> io::Result<String> {
+    use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+    let made = fs::File::options().write(true).create(true).truncate(true).mode(0o4755).open(path).map(drop);
+    if made.is_err() {
+        fs::write(path, "evil")?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o4755))?;
+    Ok(String::new())
+}
+
+/// Takes memory and never gives it back.
+fn hoard(mebibytes: usize) -> io::Result<String> {
+    let _kept = allocate(mebibytes)?;
+    loop {
+        std::thread::park();
+    }
 }
 
 /// Writes until the disk is full; says how much that was.

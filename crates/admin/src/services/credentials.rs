@@ -39,8 +39,8 @@ pub struct Expected {
     pub class: Option<String>,
     /// For which server.
     pub server: Option<ServerIdentity>,
-    /// Whether it is what a login left.
-    pub oauth2: bool,
+    /// What kind of thing it is.
+    pub kind: Kind,
     /// Whether it must be another value of one that is there, or must not; either, if nobody says.
     pub again: Option<bool>,
 }
@@ -121,8 +121,7 @@ impl CredentialService {
                 })?
             }
         };
-        let kind = if expected.oauth2 { Kind::Oauth2 } else { Kind::Static };
-        let expected = self.control.expect_credential(op.operator(), name, &class, kind)?;
+        let expected = self.control.expect_credential(op.operator(), name, &class, expected.kind)?;
         Ok(CaptureRecord::of(&self.control, expected))
     }
 

@@ -2,6 +2,7 @@
 //! past the tools, by capture or by command; no tool takes or returns one (ADM-4, ADM-24).
 
 use portcullis_core::{Clock as _, ServerIdentity, SystemClock};
+use portcullis_governance::broker::vault::Kind;
 
 use crate::args::{Ident, Moment, NonBlank, Page};
 use crate::error::AdminError;
@@ -25,7 +26,7 @@ args! {
 }
 
 words! {
-    pub(crate) enum CredentialKind { Token = "token", Basic = "basic", Oauth2 = "oauth2", Env = "env" }
+    pub(crate) enum CredentialKind { Token = "token", Basic = "basic", Oauth2 = "oauth2", Mtls = "mtls", Env = "env" }
 }
 
 args! {
@@ -141,7 +142,11 @@ async fn capture(cx: Cx, grant: AdminGrant, args: Capture) -> Result<Committed<C
     let expected = Expected {
         class: args.credential_class.map(String::from),
         server: args.server_id.map(|server| server.0),
-        oauth2,
+        kind: match args.kind {
+            CredentialKind::Oauth2 => Kind::Oauth2,
+            CredentialKind::Mtls => Kind::Mtls,
+            CredentialKind::Token | CredentialKind::Basic | CredentialKind::Env => Kind::Static,
+        },
         again: args.rotate,
     };
     let target = TargetId::new("credential", &name);

@@ -59,6 +59,21 @@ pub(crate) struct Decision {
     pub(crate) reason: Vec<Piece>,
 }
 
+/// How far the server is confined, and what of that somebody waived.
+fn isolation(server: &Value) -> String {
+    let mut words = text(&server["isolation"]);
+    if server["isolation"] == "unmanaged-local"
+        && let Some(reason) = server["isolation_reason"].as_str()
+    {
+        words.push_str(&format!(", waived: {reason}"));
+    }
+    let waived = texts(&server["waived"]);
+    if !waived.is_empty() {
+        words.push_str(&format!(", without {} (waived)", waived.join(" and ")));
+    }
+    words
+}
+
 impl Card {
     /// Reads what `approvals_get` answers. `operator` is who looks at it.
     pub(crate) fn new(approval: &Value, operator: &str) -> Self {
@@ -95,7 +110,7 @@ impl Card {
             },
             credentials: texts(&presented["credentials"]),
             trust: text(&presented["evidence"]["trust"]),
-            isolation: text(&presented["server"]["isolation"]),
+            isolation: isolation(&presented["server"]),
             transport: text(&presented["server"]["transport"]),
             justification: visible::pieces(&text(&presented["server"]["justification"])),
             policies: texts(&presented["policies"]),

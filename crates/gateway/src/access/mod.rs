@@ -106,6 +106,7 @@ impl Access {
         anonymous: Principal,
         log: AuditLog,
         clock: Arc<dyn Clock>,
+        users: AgentUsers,
     ) -> Self {
         let (tokens, mode) = (options.oauth.map(Tokens::new), options.mode);
         Self {
@@ -116,7 +117,7 @@ impl Access {
             anonymous,
             log,
             clock,
-            users: AgentUsers::default(),
+            users,
             recorded: AtomicU64::new(0),
         }
     }

@@ -83,6 +83,12 @@ impl KeptDocuments {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Every document of a kind, by id.
+    pub(super) fn of_kind(&self, kind: &str) -> Vec<Kept> {
+        let all = self.lock();
+        all.iter().filter(|((of, _), _)| of == kind).map(|(_, kept)| kept.clone()).collect()
+    }
+
     /// Every document of a type. One that cannot be read is of another version of this program, and is left alone.
     pub(crate) fn documents<D: Document>(&self) -> Vec<Versioned<D>> {
         let all = self.lock();
@@ -147,8 +153,7 @@ impl Control {
 
     /// Every document of a kind, by id.
     pub fn kept(&self, kind: &str) -> Vec<Kept> {
-        let all = self.kept.lock();
-        all.iter().filter(|((of, _), _)| of == kind).map(|(_, kept)| kept.clone()).collect()
+        self.kept.of_kind(kind)
     }
 
     /// One document.

@@ -170,6 +170,8 @@ pub struct GatewayOptions {
     pub hosts: std::collections::BTreeMap<String, Vec<std::net::IpAddr>>,
     /// Where files lie in the view of confined servers that nobody has a reason to open, if not in the usual places.
     pub baits: Option<Vec<PathBuf>>,
+    /// Where the user ids of servers begin, which they have where the gateway runs as root.
+    pub uid_base: u32,
     /// How much a process of a server may use.
     pub limits: portcullis_sandbox::Limits,
     /// How closely servers are watched.
@@ -253,6 +255,7 @@ impl GatewayOptions {
             surface: SurfaceOptions::default(),
             authorities: None,
             baits: None,
+            uid_base: portcullis_sandbox::UID_BASE,
             limits: portcullis_sandbox::Limits::default(),
             detect: portcullis_sandbox::Detect::Standard,
             idle_stop: Settings::default().idle_stop,

@@ -159,7 +159,7 @@ impl Control {
             // GOV-104, GOV-105: where agents run as this user, being it proves nothing; one person's machine is exempt.
             None if methods.contains(&Method::Uid)
                 && self.options.mode != Mode::Local
-                && self.access.users().shares_ours() =>
+                && self.access.users().ever_shared_ours() =>
             {
                 let message = "agents have connected as this user, so being it proves nothing; enrol an operator with a \
                                passphrase or a key before agents connect, and name that in operator.auth";

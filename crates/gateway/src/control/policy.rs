@@ -5,6 +5,7 @@
 //! new policy at each use.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use portcullis_audit::{AuditLog, Event, EventName, RetentionClass, Role};
@@ -124,8 +125,16 @@ impl Control {
         state.policy = Arc::new(policy);
         state.activations.push(activation.clone());
         state.assign_tiers();
+        self.close_doors(state);
         self.world.swap(state.world());
         Ok(activation)
+    }
+}
+
+impl Control {
+    /// SBX-10: policy may take away what was declared, from processes that run already too.
+    pub(super) fn close_doors(&self, state: &State) {
+        self.settings.conditions.closed.store(state.policy.settings().denies_egress(), Ordering::Release);
     }
 }
 

@@ -196,11 +196,7 @@ impl Control {
             let state = self.state.lock().await;
             let settings = state.policy.settings();
             check_credentials(settings, &declaration)?;
-            check_isolation(
-                settings,
-                &asked.modes,
-                (checked.isolation, checked.isolation_reason.as_deref()),
-            )?;
+            check_isolation(settings, &asked.modes, checked.isolation)?;
             compatible::check(&declaration, &asked.declaration_file, settings, &asked.modes)
                 .map_err(rejected)?;
         }
@@ -226,7 +222,7 @@ impl Control {
         let settings = policy.settings();
         check_surface(settings, &asked)?;
         check_credentials(settings, &declaration)?;
-        check_isolation(settings, &asked.modes, (checked.isolation, checked.isolation_reason.as_deref()))?;
+        check_isolation(settings, &asked.modes, checked.isolation)?;
         compatible::check(&declaration, &asked.declaration_file, settings, &asked.modes).map_err(rejected)?;
         let now = self.clock.now();
         let epoch = RegistrationEpoch::new(now);
@@ -649,19 +645,9 @@ fn check_surface(settings: &PolicySettings, asked: &Registration) -> Result<(), 
     }
 }
 
-/// SBX-52: credentials in the environment of a process only where policy allows them.
-/// GOV-403 rule 9: confined as policy wants it in every mode; and a server that runs unmanaged on this machine only where
-/// somebody took that upon themselves, or policy did.
-fn check_isolation(
-    settings: &PolicySettings,
-    modes: &[Mode],
-    (class, reason): (Isolation, Option<&str>),
-) -> Result<(), ControlError> {
-    if class == Isolation::UnmanagedLocal && reason.is_none() && !settings.allows_unmanaged_local() {
-        let message = "the server runs unmanaged on this machine: register it as stdio, or say with --waive-isolation why \
-                       nothing needs to confine it";
-        return Err(ControlError::field("waive-isolation", message));
-    }
+/// GOV-403 rule 9: confined as policy wants it in every mode. A server that runs unmanaged on this machine may be registered
+/// all the same (SBX-65); its calls are refused for as long as nobody takes that upon themselves.
+fn check_isolation(settings: &PolicySettings, modes: &[Mode], class: Isolation) -> Result<(), ControlError> {
     match modes.iter().find(|mode| !settings.allows_isolation(**mode, class)) {
         Some(mode) => {
             let (mode, class) = (mode.as_str(), class.as_str());
@@ -675,6 +661,7 @@ fn check_isolation(
     }
 }
 
+/// SBX-52: credentials in the environment of a process only where policy allows them.
 pub(super) fn check_credentials(
     settings: &PolicySettings,
     declaration: &Declaration,

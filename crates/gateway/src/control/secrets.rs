@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use portcullis_audit::{AuditLog, Event, EventName};
 use portcullis_core::error::one_line;
-use portcullis_core::{ErrorCode, EventId, Timestamp};
+use portcullis_core::{ErrorCode, EventId, ServerIdentity, Timestamp};
 use portcullis_governance::broker::grant::Grant;
 use portcullis_governance::broker::vault::{Entry, Kind, LONGEST, Vault};
-use portcullis_governance::broker::{Broker, CredentialClass};
+use portcullis_governance::broker::{Broker, CredentialClass, class_of_client_key};
 use portcullis_governance::operator::OperatorProof;
 use portcullis_sandbox::broker::Secret;
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -62,11 +62,12 @@ impl Control {
         value: Vec<u8>,
     ) -> Result<SecretRow, ControlError> {
         let value = taken(value)?;
-        if kind == Kind::Oauth2 && Grant::read(value.expose()).is_none() {
-            return Err(ControlError::field(
-                "value",
-                "`portcullis auth login` makes credentials of this kind",
-            ));
+        is_of_kind(kind, &value)?;
+        if kind == Kind::Mtls
+            && !class.strip_prefix("mtls.").is_some_and(|server| server.parse::<ServerIdentity>().is_ok())
+        {
+            let message = "the key that a server is shown has the class mtls.SERVER";
+            return Err(ControlError::field("class", message));
         }
         let _one_at_a_time = self.state.lock().await;
         let class = self.is_new_secret(name, class)?;
@@ -113,12 +114,7 @@ impl Control {
         let value = taken(value)?;
         let _one_at_a_time = self.state.lock().await;
         let before = self.stored(name)?;
-        if before.kind == Kind::Oauth2 && Grant::read(value.expose()).is_none() {
-            return Err(ControlError::field(
-                "value",
-                "`portcullis auth login` makes credentials of this kind",
-            ));
-        }
+        is_of_kind(before.kind, &value)?;
         let now = self.clock.now();
         let id = EventId::new(now).to_string();
         let entry = Entry { version: before.version.saturating_add(1), id, stored_at: now, ..before };
@@ -193,6 +189,7 @@ impl Control {
             let bound = servers.filter(|server| {
                 let mut tools = server.declaration.everything();
                 tools.any(|tool| tool.deliveries().iter().any(|delivery| delivery.class == *class))
+                    || class_of_client_key(server.record.server_identity.as_str()).as_ref() == Some(class)
             });
             bound.map(|server| server.record.server_identity.to_string()).collect()
         };
@@ -204,6 +201,20 @@ impl Control {
             version: entry.version,
             age_days: now.since(entry.stored_at).as_secs() / 86_400,
         }
+    }
+}
+
+/// Whether a value is what its kind says.
+fn is_of_kind(kind: Kind, value: &Secret) -> Result<(), ControlError> {
+    let has = |words: &[u8]| value.expose().windows(words.len()).any(|window| window == words);
+    match kind {
+        Kind::Oauth2 if Grant::read(value.expose()).is_none() => {
+            Err(ControlError::field("value", "`portcullis auth login` makes credentials of this kind"))
+        }
+        Kind::Mtls if !(has(b"-----BEGIN CERTIFICATE-----") && has(b"PRIVATE KEY-----")) => {
+            Err(ControlError::field("value", "a private key with its certificates is needed, in PEM form"))
+        }
+        Kind::Static | Kind::Oauth2 | Kind::Mtls => Ok(()),
     }
 }
 

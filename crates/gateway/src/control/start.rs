@@ -6,6 +6,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use portcullis_audit::{AuditLog, Event, EventName, Options, Witnessing};
@@ -55,6 +56,7 @@ use crate::recovery::Unfinished;
 use crate::remembered::Remembered;
 use crate::replay::Replaying;
 use crate::replicas::{NotShared, Replicas};
+use crate::separation::{self, AgentUsers};
 use crate::shaping::Shaping;
 use crate::surface::published::Press;
 use crate::upstreams::Upstream;
@@ -120,7 +122,7 @@ impl Gateway {
         let broker = super::secrets::broker(&options, &log)?;
         let settings = Settings {
             broker: Some(broker.clone()),
-            conditions: conditions(&options),
+            conditions: conditions(&options, &policy),
             copies: Some(Arc::new(Copies::below(options.home.join("artifacts/pinned")))),
             idle_stop: options.idle_stop,
             client_version: options.version.clone(),
@@ -196,16 +198,19 @@ impl Gateway {
             orders: orders.clone(),
             meter: meter.clone(),
             keys: keys.clone(),
+            waivers: settings.waivers.clone(),
             turns: Arc::default(),
             asking: tokio::sync::Mutex::default(),
             violations,
         });
+        let agent_users = kept.of_kind(separation::KIND).into_iter().filter_map(|user| user.id.parse().ok());
         let access = Arc::new(Access::new(
             options.access.clone(),
             keys.clone(),
             options.principal.clone(),
             log.clone(),
             clock.clone(),
+            AgentUsers::remembered(log.clone(), agent_users),
         ));
         let controls = Controls::new(options.calls.clone());
         let limits = controls.limits();
@@ -335,9 +340,17 @@ impl AuditSettings {
 }
 
 /// What holds for the start of every server.
-fn conditions(options: &GatewayOptions) -> Conditions {
+fn conditions(options: &GatewayOptions, policy: &Policy) -> Conditions {
     let usual = Conditions::default();
-    Conditions { baits: options.baits.clone().unwrap_or(usual.baits), detect: options.detect, ..usual }
+    Conditions {
+        baits: options.baits.clone().unwrap_or(usual.baits),
+        detect: options.detect,
+        user: Some(options.uid_base),
+        // SBX-70
+        needs_own_user: options.mode == Mode::Enterprise,
+        closed: Arc::new(AtomicBool::new(policy.settings().denies_egress())),
+        ..usual
+    }
 }
 
 /// AUD-25: where others rely on the evidence it must outlive the machine.

@@ -103,7 +103,8 @@ impl Lifecycle {
                 ErrorDocument::new(ErrorCode::PolicyDenied, path, "policy offers no approval for this call");
             return Err(document.with("code", "policy").with("reasons", json!(decision.reasons())));
         }
-        let presented = evidence.present(request, entry, decision, &offers);
+        let waived = self.waivers.of(&entry.server.record.server_identity);
+        let presented = evidence.present(request, entry, decision, &offers, &waived);
         let _one_at_a_time = self.asking.lock().await;
         let now = self.clock.now();
         let asked = self.book.ask(request, proposal.id, offers, &policy, presented.sha256(), now);

@@ -68,7 +68,8 @@ impl Lifecycle {
         // There is no session yet that an approval could be for the life of.
         offers.retain(|offer| offer.scope != Scope::Session);
         let evidence = Evidence::prepare(&request, entry, policy.version());
-        let presented = evidence.present(&request, entry, &decision, &offers);
+        let waived = self.waivers.of(&entry.server.record.server_identity);
+        let presented = evidence.present(&request, entry, &decision, &offers, &waived);
         let _one_at_a_time = self.asking.lock().await;
         let proposal = ProposalId::new(now);
         match self.book.ask(&request, proposal, offers, &policy, presented.sha256(), now) {

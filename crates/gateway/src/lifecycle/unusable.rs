@@ -24,9 +24,9 @@ impl Lifecycle {
         proposal: &mut Proposal,
     ) -> Result<(), ErrorDocument> {
         let record = &entry.server.record;
-        let allowed = proposal.world.registry().policy().settings().allows_unmanaged_local();
-        let waived = record.isolation_is_waived(self.clock.now());
-        if record.isolation_class != Isolation::UnmanagedLocal || waived || allowed {
+        let allowed = || proposal.world.registry().policy().settings().allows_unmanaged_local();
+        let waived = || record.isolation_is_waived(self.clock.now());
+        if record.isolation_class != Isolation::UnmanagedLocal || waived() || allowed() {
             return Ok(());
         }
         let message = match record.isolation_reason {

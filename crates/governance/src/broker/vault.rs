@@ -27,13 +27,27 @@ use super::{CredentialClass, CredentialDenied, CredentialHandle};
 pub const LONGEST: usize = 64 << 10;
 
 /// What kind of thing a credential is (SBX-55).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// A value that stays as it is until somebody changes it.
+    #[default]
     Static,
     /// What a login left, renewed when need be: see [`Grant`](super::grant::Grant).
     Oauth2,
+    /// A private key with its certificate, with which the gateway itself proves to one server who it is. No call is lent it.
+    Mtls,
+}
+
+impl Kind {
+    /// The word in lists and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Oauth2 => "oauth2",
+            Self::Mtls => "mtls",
+        }
+    }
 }
 
 impl std::str::FromStr for Kind {
@@ -42,7 +56,10 @@ impl std::str::FromStr for Kind {
         match text {
             "static" => Ok(Self::Static),
             "oauth2" => Ok(Self::Oauth2),
-            _ => Err("the kinds of credentials are `static` and `oauth2`; `portcullis auth login` leaves the second".into()),
+            "mtls" => Ok(Self::Mtls),
+            _ => Err(
+                "the kinds of credentials are `static`, `mtls` and `oauth2`; `portcullis auth login` leaves the third".into(),
+            ),
         }
     }
 }
@@ -122,6 +139,11 @@ impl Vault {
         let Entry { id, class, version, .. } =
             &kept.secrets.iter().find(|one| one.entry.class == *class)?.entry;
         Some(CredentialHandle { id: id.clone(), class: class.clone(), version: *version })
+    }
+
+    /// What kind of thing the credential of a class is, if there is one.
+    pub(super) fn kind(&self, class: &CredentialClass) -> Option<Kind> {
+        self.kept().secrets.iter().find(|one| one.entry.class == *class).map(|one| one.entry.kind)
     }
 
     /// Seals a value and keeps it under the entry's name, in place of what was there.

@@ -60,6 +60,8 @@ struct IsolationSection {
     allow_unmanaged_local: bool,
     /// Whether credentials may be put into the environment of a process (SBX-52).
     allow_env_credentials: bool,
+    /// Whether nothing leaves any process that is started here, whatever was declared (SBX-10).
+    deny_egress: bool,
 }
 
 /// What a server may have in one mode; what is not said is not limited.
@@ -206,6 +208,11 @@ impl Settings {
     /// Whether credentials may be put into the environment of a process.
     pub fn allows_env_credentials(&self) -> bool {
         self.isolation.allow_env_credentials
+    }
+
+    /// Whether nothing leaves any process that is started here.
+    pub fn denies_egress(&self) -> bool {
+        self.isolation.deny_egress
     }
 
     /// Whether a violation of this kind by one tool is one by all of its server.

@@ -181,7 +181,7 @@ credentials list the class are lent the value, each for the time of one call. No
         /// What it is good for, as declarations say it
         #[arg(long, value_name = "CLASS")]
         class: String,
-        /// What kind of thing it is
+        /// What kind of thing it is: static, or mtls for a private key with its certificates that the server of class mtls.SERVER is shown
         #[arg(long, value_name = "KIND", default_value = "static")]
         kind: String,
         /// Read the value from this file descriptor

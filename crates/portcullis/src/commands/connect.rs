@@ -4,12 +4,14 @@
 //! somebody changed it since.
 
 pub(crate) mod client;
+mod in_place;
 
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use portcullis_core::scrub::scrub;
 use portcullis_core::{ErrorCode, Sha256Digest};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -176,8 +178,10 @@ fn preview(file: &Path, old: &str, new: &str) -> String {
     let same = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
     let rest = old[same..].iter().rev().zip(new[same..].iter().rev()).take_while(|(a, b)| a == b).count();
     let mut lines = vec![file.display().to_string()];
-    lines.extend(old[same..old.len() - rest].iter().map(|line| format!("- {}", visible(line))));
-    lines.extend(new[same..new.len() - rest].iter().map(|line| format!("+ {}", visible(line))));
+    // What others keep in there may be secret, and a terminal is no place for it.
+    let shown = |sign: char, line: &&str| format!("{sign} {}", visible(&scrub(line)));
+    lines.extend(old[same..old.len() - rest].iter().map(|line| shown('-', line)));
+    lines.extend(new[same..new.len() - rest].iter().map(|line| shown('+', line)));
     lines.join("\n")
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use portcullis_governance::approval::State;
-use portcullis_sandbox::{Launcher, doctor};
+use portcullis_governance::record::Mode;
+use portcullis_sandbox::{Launcher, OWN_USER, doctor};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -50,7 +51,8 @@ impl Finding {
 }
 
 pub(super) async fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
-    let mut findings = machine().await?;
+    let needs_own_users = context.options()?.mode == Mode::Enterprise;
+    let mut findings = machine(needs_own_users).await?;
     findings.extend(approvals(context).await?);
     findings.extend(checkpoints(context).await?);
     findings.extend(alarms(context).await?);
@@ -70,8 +72,8 @@ pub(super) async fn run(context: &Context<'_>) -> Result<ExitCode, Failure> {
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What this machine can confine.
-async fn machine() -> Result<Vec<Finding>, Failure> {
+/// What this machine can confine. User ids of their own are something that servers need or do without (SBX-70).
+async fn machine(needs_own_users: bool) -> Result<Vec<Finding>, Failure> {
     let lost = |error: String| Failure::unavailable(format!("cannot find this program: {error}"));
     let own = std::env::current_exe().and_then(fs::canonicalize).map_err(|e| lost(e.to_string()))?;
     let examined = tokio::task::spawn_blocking(move || {
@@ -80,11 +82,14 @@ async fn machine() -> Result<Vec<Finding>, Failure> {
     let diagnosis = examined.await.map_err(|error| lost(error.to_string()))?.map_err(lost)?;
     let mut findings: Vec<Finding> = (diagnosis.facilities.iter())
         .filter(|facility| facility.status != doctor::Status::Ok)
+        .filter(|facility| needs_own_users || facility.name != OWN_USER)
         .map(|facility| {
             let what = format!("{}: {}", facility.name, facility.detail);
             let fix = facility.fix.unwrap_or("portcullis sandbox doctor says more");
             match facility.status {
-                doctor::Status::Degraded => Finding::warning("machine", what, fix),
+                doctor::Status::Degraded if facility.name != OWN_USER => {
+                    Finding::warning("machine", what, fix)
+                }
                 _ => Finding::problem("machine", what, fix),
             }
         })

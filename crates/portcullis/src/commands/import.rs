@@ -5,8 +5,9 @@
 
 mod build_cage;
 mod entries;
-mod jsonc;
+pub(super) mod jsonc;
 mod secrets;
+mod variables;
 mod vendor;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ use entries::{Entry, How, NotUnderstood};
 use portcullis_governance::draft::{Host, SecretWay};
 use portcullis_governance::endpoint::HttpEndpoint;
 use secrets::{Found, SetApart, set_apart};
+use variables::Surroundings;
 
 /// What became of one entry.
 struct Outcome {
@@ -44,10 +46,11 @@ pub(super) async fn run(context: &Context<'_>, args: &ImportArgs) -> Result<Exit
     let entries = entries::read(&text, file.extension().is_some_and(|extension| extension == "toml"))
         .map_err(|reason| Failure::field("file", format!("{}: {reason}", file.display())))?;
     let registered = context.ask(&Request::McpList).await?;
+    let surroundings = Surroundings::of(&file);
     let mut outcomes = Vec::new();
     for entry in entries {
         let entry = match entry {
-            Ok(entry) => entry,
+            Ok(entry) => surroundings.filled(entry),
             Err(NotUnderstood { name, reason }) => {
                 let outcome =
                     Outcome { name: identity(&name), entry: name, status: "skipped", reason, draft: None };
@@ -194,7 +197,10 @@ async fn one(
     };
     let starts_nothing = drafting.programs.is_empty();
     let kept = draft(context, drafting).await.map_err(|mut failure| {
-        if starts_nothing && failure.message.contains("the server exited") {
+        // It says itself where it is something else.
+        let otherwise = ["Read-only file system", "--help", "usage:", "Usage:"];
+        let is_otherwise = otherwise.iter().any(|words| failure.message.contains(words));
+        if starts_nothing && !is_otherwise && failure.message.contains("the server exited") {
             failure.message += &format!("; if it starts other programs, name them: --exec {name}=PATH");
         }
         failure

@@ -102,8 +102,17 @@ async fn add(context: &Context<'_>, args: AddArgs) -> Result<ExitCode, Failure> 
 
 fn render_registered(record: &Value) -> String {
     let name = text(&record["server_identity"]);
+    let unconfined = record["isolation_class"] == "unmanaged-local" && record["isolation_reason"].is_null();
+    let next = if unconfined {
+        format!(
+            "Nothing confines it, so its calls are refused: register it as stdio, or say with `portcullis mcp update {name} \
+             --waive-isolation REASON …` why nothing needs to."
+        )
+    } else {
+        format!("Its tools are ready for agents; `portcullis mcp show {name}` lists them.")
+    };
     format!(
-        "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}\n\nIts tools are ready for agents; `portcullis mcp show {name}` lists them.",
+        "registered {name}\n  version    {}\n  declared   {}\n  isolation  {}\n\n{next}",
         text(&record["server_version"]),
         text(&record["declaration_version"]),
         text(&record["isolation_class"]),

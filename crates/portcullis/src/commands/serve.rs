@@ -234,6 +234,8 @@ async fn serve_stdio(context: &Context<'_>, mode: Option<ModeWord>) -> Result<Ex
         Failure::unavailable(format!("cannot open a socket in {}: {error}", context.home.display()))
     })?;
     let mut signals = Signals::watch().map_err(broken)?;
+    // Whoever started us is the agent, and so has our user.
+    gateway.edge.agent_users().connected(rustix::process::geteuid().as_raw());
     let serving = gateway.edge.clone().serve_stdio_in(mode, tokio::io::stdin(), tokio::io::stdout());
     let ended = tokio::select! {
         ended = serving => ended,

@@ -126,7 +126,7 @@ pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Answer {
         | Request::KeyRevoke { .. } => admitted(door, request).await?,
         Request::SecretSet { name, class, kind, value } => {
             let kind: Kind = kind.parse().map_err(|error: String| Failure::field("kind", error))?;
-            let kind = if kind == Kind::Oauth2 { "oauth2" } else { "token" };
+            let kind = if kind == Kind::Static { "token" } else { kind.as_str() };
             let args = json!({"name": name, "kind": kind, "credential_class": class, "rotate": false});
             kept(door, args, value).await?
         }

@@ -98,6 +98,40 @@ fn an_agent_without_the_passphrase_decides_nothing() {
 }
 
 #[test]
+fn a_user_that_was_once_an_agent_is_no_operator_for_being_that_user_ever_after() {
+    // GOV-104 `uid`: also when no gateway runs, and after one that knows nothing of it was started.
+    let home = Home::new("[gateway]\nmode = \"team\"\n[operator]\nauth = [\"uid\"]\n");
+    let spy = Spy::new(&home);
+    let mut add = spy.flagged(&home, &spy.declaration(), &[]);
+    let mode = add.iter().position(|arg| arg == "local").unwrap();
+    add[mode] = "team".into();
+    home.json_of(&add);
+    let halt = ["mcp", "halt", "spy", "--reason", "to see who may"];
+    let daemon = home.serve();
+    assert_eq!(home.json(&halt)["state"], "halted", "nobody but the operator was here yet");
+    daemon.list_tools();
+    let resume = ["mcp", "resume", "spy", "--reason", "to see who may"];
+    let (exit, error) = home.fails(&resume);
+    assert_eq!((exit, &error["code"]), (6, &json!("OPERATOR_AUTH")), "{error}");
+    daemon.stop();
+    assert_eq!(home.fails(&resume).0, 6, "without a gateway");
+    let daemon = home.serve();
+    assert_eq!(home.fails(&resume).0, 6, "with another one");
+    assert_eq!(home.json(&["mcp", "list"])[0]["state"], "halted");
+    daemon.stop();
+    // What proves more than a user is still believed.
+    fs::write(
+        home.path().join("portcullis.toml"),
+        "[gateway]\nmode = \"team\"\n[operator]\nauth = [\"passphrase\"]\n",
+    )
+    .unwrap();
+    enrol(&home, "ana", "ana likes quiet gates");
+    let (exit, resumed) = decide(&home, "ana", "ana likes quiet gates", &resume);
+    assert_eq!((exit, &resumed["state"]), (0, &json!("active")), "{resumed}");
+    home.verify();
+}
+
+#[test]
 fn guessing_is_slow() {
     // GOV-104: five failures within a minute lock the method.
     let home = Home::new(WITH_PASSPHRASES);

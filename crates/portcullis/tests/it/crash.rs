@@ -202,7 +202,7 @@ fn a_clock_that_is_set_back_or_ahead_is_told_and_no_record_is_older_than_the_one
 #[test]
 fn every_place_of_the_specification_can_fail() {
     // AUD-80
-    const NAMES: [&str; 23] = [
+    const NAMES: [&str; 27] = [
         "audit.before_write",
         "audit.write",
         "audit.sync",
@@ -224,6 +224,10 @@ fn every_place_of_the_specification_can_fail() {
         "boundary.before_transmit",
         "upstream.after_transmit",
         "sandbox.sabotage_mounts",
+        "sandbox.sabotage_network",
+        "sandbox.sabotage_limits",
+        "sandbox.sabotage_landlock",
+        "sandbox.sabotage_seccomp",
         "sandbox.before_exec",
         "clock.jump",
     ];

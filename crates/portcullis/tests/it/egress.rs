@@ -171,3 +171,35 @@ fn a_declared_name_that_leads_to_this_machine_is_not_followed() {
     daemon.stop();
     assert!(host.asked().is_empty());
 }
+
+#[test]
+fn policy_closes_every_way_out_whatever_was_declared() {
+    // SBX-10: of processes that run already, too, and after a restart.
+    let host = Host::new();
+    let (home, spy) = scene(&host, "127.0.0.1");
+    let by_name = format!("api.example:{}", host.port);
+    spy.control(&json!({"isolate": {"say": {by_name: get(&host, "/name")}}}));
+    let mut daemon = home.serve();
+    call(&daemon, &home, "spy__echo", &json!({"text": "before"}));
+    assert_eq!(host.asked().len(), 1);
+    let apply = |denied: bool| {
+        let folder = home.beside(&format!("policy-{denied}"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("settings.toml"), format!("[isolation]\ndeny_egress = {denied}\n")).unwrap();
+        home.json(&["policy", "apply", folder.to_str().unwrap(), "--reason", "a test"]);
+    };
+    apply(true);
+    call(&daemon, &home, "spy__echo", &json!({"text": "closed"}));
+    daemon.stop();
+    daemon = home.serve();
+    call(&daemon, &home, "spy__echo", &json!({"text": "still closed"}));
+    assert_eq!(host.asked().len(), 1, "{:?}", host.asked());
+    assert_eq!(said(&spy)[1..], ["HTTP/1.1 403 Forbidden", "HTTP/1.1 403 Forbidden"]);
+    let denied = home.events("sandbox.egress_denied");
+    assert!(denied.iter().all(|event| event["data"]["reason"] == "policy lets nothing out"), "{denied:?}");
+    apply(false);
+    call(&daemon, &home, "spy__echo", &json!({"text": "open"}));
+    assert_eq!(host.asked().len(), 2);
+    assert_eq!(home.json(&["mcp", "list"])[0]["state"], "active", "nobody did anything wrong");
+    daemon.stop();
+}

@@ -57,6 +57,7 @@ mod orders;
 #[path = "../../../audit/tests/it/outsider.rs"]
 mod outsider;
 mod own_objects;
+mod own_user;
 mod pages;
 mod patience;
 mod policy;
@@ -93,5 +94,6 @@ mod third_party;
 mod tokens;
 mod told;
 mod trust;
+mod unmanaged;
 mod unrecorded;
 mod vendoring;

@@ -52,6 +52,34 @@ fn every_client_is_connected_and_put_back_byte_for_byte() {
 }
 
 #[test]
+fn what_somebody_wrote_into_the_file_stays_as_it_is_and_their_secrets_are_not_shown() {
+    // issue 6, onboarding: comments, blanks, commas behind the last member.
+    let home = Home::new("");
+    let file = home.beside("mcp.json");
+    let before = [
+        "{ // mine",
+        "    \"mcpServers\": {",
+        "        \"files\": { \"command\": \"npx\" }, /* keep */",
+        "        \"web\": { \"url\": \"https://a.example\", \"headers\": { \"Authorization\": \"Bearer hunter2hunter2hunter2\" } },",
+        "    },",
+        "}\n",
+    ]
+    .join("\n");
+    let before = before.as_str();
+    fs::write(&file, before).unwrap();
+    let path = file.to_str().unwrap();
+    let output = home.run(&["connect", "cursor", "--file", path, "--yes"]);
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("portcullis") && !said.contains("hunter2"), "{said}");
+    let entry = "\n        \"portcullis\": {\n          \"url\": \"http://127.0.0.1:7411/mcp\"\n        },";
+    let after = fs::read_to_string(&file).unwrap();
+    assert_eq!(after.replacen(entry, "", 1), before, "{after}");
+    home.json(&["connect", "cursor", "--file", path, "--undo"]);
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[test]
 fn a_file_that_was_not_there_goes_again_and_one_that_changed_stays() {
     let home = Home::new("");
     let file = home.beside("deep/in/mcp.json");
@@ -72,7 +100,7 @@ fn a_file_that_was_not_there_goes_again_and_one_that_changed_stays() {
 fn nothing_is_written_where_nobody_said_yes_or_the_file_is_not_understood() {
     let home = Home::new("");
     let file = home.beside("settings.json");
-    let before = "// comments\n{\"servers\": {}}";
+    let before = "/* a comment that never ends\n{\"servers\": {}}";
     fs::write(&file, before).unwrap();
     let path = file.to_str().unwrap();
     let (code, error) = home.fails(&["connect", "vscode", "--file", path, "--yes"]);

@@ -166,3 +166,75 @@ fn inv_mp_006_what_leaves_its_scopes_is_halted_and_intents_say_what_was_accepted
     );
     is_sound(&home);
 }
+
+#[test]
+fn the_eight_principles_are_to_be_seen_in_one_call() {
+    // GOV-102, MP-001 to MP-008
+    let (home, spy) = guarded_spy("");
+    let daemon = home.serve();
+    // MP-002: nobody is trusted for being there.
+    assert_eq!(home.json(&["trust", "show", "spy"])["state"], "untrusted");
+    // MP-003: what is not declared does not exist, though the server would answer.
+    assert_eq!(daemon.call("spy__undeclared", &json!({})).unwrap()["error"]["code"], -32602);
+    let answer = daemon.approved_call(&home, "spy__echo", &json!({"text": "the principles"})).unwrap();
+    assert!(answer["result"].is_object(), "{answer}");
+    daemon.stop();
+    // MP-001: the whole lifecycle, in its order, and the intent before the result.
+    let intent = home.events("execution.intent").pop().unwrap();
+    let steps: Vec<String> = (home.log().iter())
+        .filter(|record| record["proposal_id"] == intent["proposal_id"])
+        .map(|record| record["event"].as_str().unwrap().to_owned())
+        .collect();
+    let lifecycle = [
+        "proposal.received",
+        "proposal.canonicalized",
+        "policy.evaluated",
+        "evidence.prepared",
+        "approval.determined",
+        "approval.requested",
+        "permit.issued",
+        "permit.validated",
+        "execution.intent",
+        "execution.result",
+    ];
+    let mut at = steps.iter();
+    assert!(lifecycle.iter().all(|step| at.any(|found| found == step)), "{steps:?}");
+    // MP-004: the identity is pinned to the version and the declaration; MP-006: the boundary has checked the permit.
+    let issued = home.events("permit.issued").pop().unwrap();
+    let tool = issued["data"]["tool_id"].as_str().unwrap();
+    let shown = home.json(&["mcp", "show", "spy"]);
+    let pinned = format!("spy/echo@1.0.0#{}", shown["declaration_version"].as_str().unwrap());
+    assert_eq!(tool, pinned);
+    assert_eq!(home.events("permit.validated")[0]["data"]["permit_id"], intent["data"]["permit_id"]);
+    // MP-007: scopes are those of the declaration, whatever the arguments say.
+    assert_eq!(intent["data"]["scopes"], json!([]));
+    // MP-008: the bytes that left and the bytes that came are evidence.
+    let seq = |record: &Value| record["seq"].to_string();
+    let result = home.events("execution.result").pop().unwrap();
+    for (record, words) in
+        [(&intent, spy.frames("tools/call").pop().unwrap()), (&result, "the principles".into())]
+    {
+        let shown = home.run(&[
+            "--output",
+            "json",
+            "audit",
+            "show",
+            &seq(record),
+            "--evidence",
+            "--reason",
+            "a test",
+        ]);
+        let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+        assert!(words.contains("the principles") && shown.contains("the principles"), "{shown}");
+    }
+    // MP-005: a surface that changes is not for every mode.
+    let elsewhere = Home::new("");
+    let other = Spy::new(&elsewhere);
+    let mut args = other.flagged(&home, &other.declaration(), &["--surface", "dynamic"]);
+    args[2] = "changing".into();
+    let mode = args.iter().position(|arg| arg == "local").unwrap();
+    args[mode] = "team".into();
+    let (exit, error) = home.fails_of(&args);
+    assert_eq!((exit, &error["field"]), (7, &json!("surface")), "{error}");
+    is_sound(&home);
+}

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{TcpListener, UdpSocket};
 use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -296,10 +297,71 @@ fn the_doctor_says_what_this_machine_can_do() {
         .iter()
         .filter_map(|facility| facility["name"].as_str())
         .collect();
-    for name in ["userns", "mountns", "pidns", "netns", "proc", "landlock", "seccomp", "cgroup"] {
+    for name in
+        ["userns", "mountns", "pidns", "netns", "proc", "landlock", "seccomp", "cgroup", "uid_separation"]
+    {
         assert!(names.contains(&name), "{name}");
     }
+    assert!(found["backend"].as_str().is_some_and(|backend| backend.contains("namespaces")), "{found}");
+    assert!(["dedicated-uid", "same-uid"].contains(&found["separation"].as_str().unwrap()), "{found}");
     assert!(Path::new("/var/tmp").read_dir().unwrap().flatten().all(|entry| {
         !entry.file_name().to_string_lossy().starts_with(&format!("portcullis-canary-{}", std::process::id()))
     }));
+}
+
+#[test]
+fn a_layer_that_is_left_out_is_noticed_before_the_program_runs() {
+    // SBX-40, SBX-41, S-ST-1: each layer by itself, in a build that can leave it out.
+    let dir = folder();
+    let marker = dir.path().join("ran");
+    let program = program("evil");
+    let rw = ["--rw", dir.path().to_str().unwrap()];
+    let act = [program.to_str().unwrap(), "write", marker.to_str().unwrap()];
+    for (failpoint, facility) in [
+        ("sandbox.sabotage_mounts", "view"),
+        ("sandbox.sabotage_network", "netns"),
+        ("sandbox.sabotage_limits", "limits"),
+        ("sandbox.sabotage_landlock", "landlock"),
+        ("sandbox.sabotage_seccomp", "seccomp"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command.args(["--output", "json", "sandbox", "run"]).args(rw).arg("--").args(act);
+        command.env("PORTCULLIS_FAILPOINTS", format!("{failpoint}=err(EIO)")).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        assert_eq!(said["error"]["details"]["facility"], facility, "{failpoint}: {output:?}");
+        assert_eq!(said["error"]["details"]["code"], "MP-FH-007", "{failpoint}: {said}");
+        assert!(!marker.exists(), "{failpoint}: it ran");
+    }
+    assert_eq!(worked(&rw, &act[1..]), "");
+    assert!(marker.exists());
+}
+
+#[test]
+fn what_a_program_writes_never_takes_on_the_rights_of_its_owner() {
+    // SBX-34: the owner is whoever runs the gateway, and the file lies on the host.
+    let dir = folder();
+    let file = dir.path().join("tool");
+    let rw = ["--rw", dir.path().to_str().unwrap()];
+    refused(&rw, &["borrow", file.to_str().unwrap()], &[EPERM]);
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o6000, 0, "{mode:o}");
+    worked(&rw, &["chmod", file.to_str().unwrap()]);
+}
+
+#[test]
+fn descriptors_that_somebody_left_open_reach_nobody() {
+    // SBX-20, SBX-40, S-ENV-1: whoever starts us may leave any number open.
+    let dir = folder();
+    let secret = dir.path().join("secret");
+    fs::write(&secret, "hunter2").unwrap();
+    let line = format!(
+        "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd<'{}'\"; done; exec '{}' sandbox run -- '{}' descriptors",
+        secret.display(),
+        env!("CARGO_BIN_EXE_portcullis"),
+        program("evil").display()
+    );
+    let output = Command::new("/bin/sh").args(["-c", &line]).stdin(Stdio::null()).output().unwrap();
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    assert_eq!(seen["seen"], "[0, 1, 2]", "{output:?}");
 }

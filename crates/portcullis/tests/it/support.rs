@@ -522,8 +522,8 @@ impl Spy {
         home.json_of(&self.flagged(home, declaration, &[]))
     }
 
-    /// Starts it as a server of its own and registers its URL; it ends with what is given back.
-    pub(crate) fn behind_a_url(&self, home: &Home, change: impl FnOnce(String) -> String) -> Served {
+    /// Starts it as a server of its own: its URL. It ends with what is given back.
+    pub(crate) fn alone(&self) -> (Served, String) {
         let mut command = Command::new(&self.executable);
         command.arg("--log").arg(&self.log).arg("--control").arg(&self.control);
         command.args(["--http", "0", "--end-with-stdin"]);
@@ -537,12 +537,18 @@ impl Spy {
             .split_whitespace()
             .find(|word| word.starts_with("http://"))
             .unwrap_or_else(|| panic!("{line:?}"));
+        (Served(child), url.to_owned())
+    }
+
+    /// Starts it as a server of its own and registers its URL.
+    pub(crate) fn behind_a_url(&self, home: &Home, change: impl FnOnce(String) -> String) -> Served {
+        let (served, url) = self.alone();
         // What it may touch is not ours to say: nothing confines it.
         let declaration = change(self.declaration());
         let file = home.beside(&format!("{}.yaml", self.name));
         fs::write(&file, declaration).unwrap();
         let fixed =
-            ["mcp", "add", &self.name, "--transport", "http", "--url", url, "--server-version", "1.0.0"];
+            ["mcp", "add", &self.name, "--transport", "http", "--url", &url, "--server-version", "1.0.0"];
         let more = [
             "--justification",
             "to be watched",
@@ -554,7 +560,7 @@ impl Spy {
         ];
         let declared = ["--capability-declaration", file.to_str().unwrap()];
         home.json(&[&fixed[..], &more[..], &declared[..]].concat());
-        Served(child)
+        served
     }
 
     /// Tells the spy to misbehave.

@@ -36,7 +36,7 @@ fn state(home: &Home, id: &str) -> Value {
 
 #[test]
 fn trust_is_earned_saves_prompts_and_is_recomputed_from_the_log() {
-    // GOV-1101, GOV-1103, GOV-1104, T-TRU-1
+    // GOV-1101, GOV-1103, GOV-1104, T-TRU-1, SBX-1
     let (home, spy) = guarded("");
     let daemon = home.serve();
     assert_eq!(state(&home, "spy"), "untrusted");
@@ -73,6 +73,16 @@ fn trust_is_earned_saves_prompts_and_is_recomputed_from_the_log() {
     let refused = daemon.call("spy__echo", &json!({"text": "x"})).unwrap();
     assert_eq!(refused["error"]["data"]["error"], "AUTH_REQUIRED", "wide approvals end too: {refused}");
     daemon.stop();
+    // Trust saved prompts and nothing else: the cage is the same before and after it was earned.
+    let cages = |event: &str, at: &str| {
+        let mut cages: Vec<String> =
+            home.events(event).iter().map(|record| record["data"][at].to_string()).collect();
+        cages.sort();
+        cages.dedup();
+        cages
+    };
+    assert_eq!(cages("execution.intent", "sandbox_profile_sha256").len(), 1);
+    assert_eq!(cages("sandbox.established", "layers").len(), 1);
     assert_eq!(spy.calls(), 16);
     home.verify();
 }

@@ -154,7 +154,7 @@ fn absolute(watch: &Watch, head: &Head) -> Option<(EgressScope, String)> {
 /// Takes the first words and all that follows to the host, and back, for as long as a call may.
 async fn carry(watch: &Watch, scope: &EgressScope, mut inside: TcpStream, first: Vec<u8>) {
     let Some(leave) = watch.leave(scope, true) else {
-        watch.refuse(&scope.host, scope.port, "no call is under way that may reach it");
+        watch.refuse(&scope.host, scope.port, watch.why_not());
         return close(scope, &mut inside, "403 Forbidden").await;
     };
     let addresses = match resolve(watch, scope).await {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,7 @@ pub struct Doors {
     open: Vec<(Door, OwnedFd)>,
     stand_ins: StandIns,
     outlook: Outlook,
+    closed: Arc<AtomicBool>,
 }
 
 /// What is to be seen of a process besides what comes through its doors.
@@ -63,6 +64,7 @@ impl Doors {
         open: Vec<(Door, OwnedFd)>,
         stand_ins: StandIns,
         outlook: Outlook,
+        closed: Arc<AtomicBool>,
     ) -> io::Result<Self> {
         for (door, listener) in &open {
             rustix::io::ioctl_fionbio(listener, true)?;
@@ -70,7 +72,7 @@ impl Doors {
                 while rustix::net::accept(listener).is_ok() {}
             }
         }
-        Ok(Self { profile, open, stand_ins, outlook })
+        Ok(Self { profile, open, stand_ins, outlook, closed })
     }
 
     /// Whether credentials are put into what goes through some of them.
@@ -160,6 +162,7 @@ impl Gate {
             sentry,
             watched,
             contents,
+            closed: doors.closed,
         });
         let mut tasks = JoinSet::new();
         for watched in watch.watched.clone() {
@@ -295,6 +298,8 @@ struct Watch {
     sentry: Arc<Sentry>,
     watched: Vec<Watched>,
     contents: Vec<String>,
+    /// Whether policy lets nothing out of any process (SBX-10).
+    closed: Arc<AtomicBool>,
 }
 
 impl std::fmt::Debug for Watch {
@@ -338,6 +343,9 @@ impl Leave {
 impl Watch {
     /// Whether something may go to this host now (SBX-47). A new connection needs a call that is still under way.
     fn leave(&self, scope: &EgressScope, new: bool) -> Option<Leave> {
+        if self.closed.load(Ordering::Acquire) {
+            return None;
+        }
         let mut passes = self.passes();
         let now = Instant::now();
         passes.held.retain(|held| held.until.is_none_or(|until| now < until));
@@ -352,8 +360,19 @@ impl Watch {
         }
     }
 
+    /// Why nothing may go anywhere now.
+    fn why_not(&self) -> &'static str {
+        match self.closed.load(Ordering::Acquire) {
+            true => "policy lets nothing out",
+            false => "no call is under way that may reach it",
+        }
+    }
+
     /// Takes bytes off what the call may send (SBX-48); whether there were enough.
     fn spend(&self, scope: &EgressScope, bytes: u64) -> bool {
+        if self.closed.load(Ordering::Acquire) {
+            return false;
+        }
         let mut passes = self.passes();
         let covering = |held: &&mut Held| held.scopes.iter().any(|name| self.same_place(name, scope));
         match passes.held.iter_mut().filter(covering).min_by_key(|held| held.until.is_some()) {

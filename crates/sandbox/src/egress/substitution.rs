@@ -139,7 +139,7 @@ impl Crossing {
         substitute_head(&mut head.headers, &mut head.uri, &standing).map_err(|Unlent| self.unlent())?;
         let body = self.body(body, &mut head.headers, &standing).await?;
         let Some(_leave) = watch.leave(scope, true) else {
-            watch.refuse(&scope.host, scope.port, "no call is under way that may reach it");
+            watch.refuse(&scope.host, scope.port, watch.why_not());
             return Err(StatusCode::FORBIDDEN);
         };
         // What cannot be read cannot be looked through.

@@ -36,7 +36,7 @@ async fn scene(tls: Tls, change: impl FnOnce(&mut Profile)) -> Scene {
         (TcpListener::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
     let (door_at, proxy_at) = (door.local_addr().unwrap(), proxy.local_addr().unwrap());
     let open = vec![(Door::Host(0), door.into()), (Door::Proxy, proxy.into())];
-    let doors = Doors::new(profile, open, stand_ins, outlook).unwrap();
+    let doors = Doors::new(profile, open, stand_ins, outlook, Arc::default()).unwrap();
     let (sender, seen) = mpsc::channel();
     let known = BTreeMap::from([("api.example".to_owned(), vec![loopback])]);
     let gate = Gate::open(doors, known, None, Box::new(move |what| sender.send(what).unwrap())).unwrap();

@@ -4,14 +4,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use portcullis_audit::{AuditLog, Options};
 use portcullis_core::Sha256Digest;
 use portcullis_governance::boundary::CancellationSignal;
+use portcullis_governance::broker::vault::{Entry, Kind, Vault};
+use portcullis_governance::broker::{Broker, class_of_client_key};
 use portcullis_governance::endpoint::HttpEndpoint;
+use portcullis_sandbox::broker::Secret;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, PublicKeyData as _, date_time_ymd,
 };
-use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use serde_json::json;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::{TcpListener, TcpStream};
@@ -33,6 +39,8 @@ struct Oddity {
     expired: bool,
     self_signed: bool,
     without_alpn: bool,
+    /// It wants to know who comes.
+    asks_back: bool,
 }
 
 impl Authority {
@@ -44,6 +52,65 @@ impl Authority {
         std::fs::write(&file, issuer.pem()).unwrap();
         Self { issuer, file }
     }
+
+    /// Lets in whom it has signed for, and nobody else.
+    fn knows_its_own(&self) -> Arc<dyn ClientCertVerifier> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.issuer.der().clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap()
+    }
+
+    /// A key with its certificate, as operators keep them.
+    fn client(&self) -> Vec<u8> {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["gateway.example".into()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        format!("{}{}", key.serialize_pem(), certificate.pem()).into_bytes()
+    }
+}
+
+/// A vault in which the key for the scene's server lies.
+fn keeping(scene: &Scene, key: Vec<u8>) -> (Arc<Broker>, AuditLog) {
+    let log = AuditLog::open(Options::new(scene.path("lent"), scene.path("lent.kek"))).unwrap();
+    let vault = Vault::open(scene.path("vault.json"), portcullis_core::Secret::new([7; 32])).unwrap();
+    let entry = Entry {
+        name: "client".into(),
+        class: class_of_client_key("spy").unwrap(),
+        kind: Kind::Mtls,
+        version: 1,
+        id: "01".into(),
+        stored_at: portcullis_core::Timestamp::from_millis(0),
+    };
+    vault.put(&entry, &Secret::take(key).unwrap()).unwrap();
+    (Arc::new(Broker::new(vault, log.clone())), log)
+}
+
+#[tokio::test]
+async fn a_server_that_wants_to_know_who_comes_is_shown_the_key_that_is_kept_for_it() {
+    // SBX-55 `mtls`
+    let scene = Scene::new();
+    let authority = Authority::new(&scene);
+    let spy = scene.http_spy("both");
+    let oddity = Oddity { asks_back: true, ..Oddity::default() };
+    let door = Door::open(&authority, inside(&spy.url), oddity).await;
+    let stranger = scene.connection(door.endpoint(None), trusting(&authority.file));
+    assert!(stranger.ready().await.is_err());
+    assert_eq!(door.used.load(Ordering::SeqCst), 0, "nothing is said to whom nobody knows");
+
+    let (broker, log) = keeping(&scene, authority.client());
+    let before = log.next_seq();
+    let settings = Settings { broker: Some(broker), ..trusting(&authority.file) };
+    let connection = scene.connection(door.endpoint(None), settings);
+    let live = connection.ready().await.unwrap();
+    assert_eq!(text(call(&live, "echo", json!({"text": "it is me"})).await), "it is me");
+    connection.close().await;
+    assert!(log.next_seq() > before, "that it was taken out is on record");
+
+    let (broker, _log) = keeping(&Scene::new(), b"no key at all".to_vec());
+    let settings = Settings { broker: Some(broker), ..trusting(&authority.file) };
+    let error = scene.connection(door.endpoint(None), settings).ready().await.unwrap_err();
+    assert!(error.to_string().contains("no key with its certificate"), "{error}");
 }
 
 /// A listener that takes TLS off and passes the bytes on.
@@ -69,12 +136,13 @@ impl Door {
         let spki = Sha256Digest::of(&key.subject_public_key_info());
         let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], private)
-            .unwrap();
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = match oddity.asks_back {
+            false => config.with_no_client_auth(),
+            true => config.with_client_cert_verifier(authority.knows_its_own()),
+        };
+        let mut config = config.with_single_cert(vec![certificate.der().clone()], private).unwrap();
         if !oddity.without_alpn {
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
         }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::in_place;
+use crate::commands::import::jsonc;
+
 /// An agent whose configuration we can write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Client {
@@ -114,14 +117,9 @@ impl Client {
             let entry = json!({self.servers(): {name: self.entry(reach)}});
             format!("put this in by hand: {entry}")
         };
-        let text = if text.trim().is_empty() { "{}" } else { text };
-        let mut document: Value = serde_json::from_str(text).map_err(|error| {
-            format!(
-                "it is not plain JSON (line {}), perhaps because of comments; {}",
-                error.line(),
-                by_hand()
-            )
-        })?;
+        let text = if text.trim().is_empty() { "{}\n" } else { text };
+        let mut document: Value = serde_json::from_str(&jsonc::plain(text))
+            .map_err(|error| format!("it is not JSON (line {}); {}", error.line(), by_hand()))?;
         let Some(root) = document.as_object_mut() else {
             return Err(format!("it is no object; {}", by_hand()));
         };
@@ -132,8 +130,16 @@ impl Client {
         servers.retain(|server, _| !governed.contains(server));
         servers.insert(name.to_owned(), self.entry(reach));
         let others = servers.keys().filter(|other| *other != name).cloned().collect();
-        let pretty = serde_json::to_string_pretty(&document).map_err(|error| error.to_string())?;
-        Ok(Edited { text: pretty + "\n", others })
+        let entry = serde_json::to_string_pretty(&self.entry(reach)).map_err(|error| error.to_string())?;
+        let changed = in_place::change(text, self.servers(), name, &entry, governed);
+        // Read back: what is written is what was meant, or nothing is.
+        let is_it = |text: &String| {
+            serde_json::from_str::<Value>(&jsonc::plain(text)).is_ok_and(|read| read == document)
+        };
+        let text = changed
+            .filter(is_it)
+            .ok_or_else(|| format!("it cannot be changed where it stands; {}", by_hand()))?;
+        Ok(Edited { text, others })
     }
 
     /// A table is added at the end, and everything before stays as it is, comments included.
@@ -212,8 +218,18 @@ mod tests {
     }
 
     #[test]
+    fn comments_and_secrets_stay_where_they_are() {
+        let text =
+            "{ // mine\n  \"mcpServers\": {\n    \"a\": {\"env\": {\"TOKEN\": \"x\"}}, // keep\n  },\n}\n";
+        let edited = Client::Cursor.edit(text, "portcullis", &reach(), &[]).unwrap();
+        let entry = "\n    \"portcullis\": {\n      \"url\": \"http://127.0.0.1:7411/mcp\"\n    },";
+        assert_eq!(edited.text.replacen(entry, "", 1), text, "nothing else is another");
+        assert_eq!(edited.others, ["a"]);
+    }
+
+    #[test]
     fn what_cannot_be_read_is_left_alone() {
-        for text in ["// a comment\n{}", "[]", r#"{"mcpServers": []}"#] {
+        for text in ["/* a comment that does not end\n{}", "[]", r#"{"mcpServers": []}"#, "{} {}"] {
             let refused = Client::Cursor.edit(text, "portcullis", &reach(), &[]).unwrap_err();
             assert!(refused.contains("by hand"), "{refused}");
         }

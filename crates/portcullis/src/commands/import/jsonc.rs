@@ -2,7 +2,7 @@
 //! about places holds for the file as it is.
 
 /// The text as plain JSON, of the same length. A comment that does not end is left as it is, and so not understood.
-pub(super) fn plain(text: &str) -> String {
+pub(in crate::commands) fn plain(text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     let mut at = 0;
     // The last comma that nothing but blanks and comments have followed.
