@@ -64,7 +64,7 @@ impl Control {
         let value = taken(value)?;
         is_of_kind(kind, &value)?;
         if kind == Kind::Mtls
-            && !class.strip_prefix("mtls.").is_some_and(|server| server.parse::<ServerIdentity>().is_ok())
+            && class.strip_prefix("mtls.").is_none_or(|server| server.parse::<ServerIdentity>().is_err())
         {
             let message = "the key that a server is shown has the class mtls.SERVER";
             return Err(ControlError::field("class", message));
