@@ -126,7 +126,7 @@ impl Service {
         let settled = async {
             tokio::time::sleep(SETTLED).await;
             image::give_back();
-            std::future::pending::<()>().await
+            std::future::pending::<()>().await;
         };
         tokio::select! {
             () = self.signals.next() => {}
