@@ -129,8 +129,13 @@ fn clean_params(cleaner: &mut Cleaner<'_>, edits: &mut Edits<'_>, params: View<'
     Ok(())
 }
 
+/// Whether everybody sees the same address: invisible characters and letters that look like others are percent-encoded or
+/// punycode in one that is honest.
 fn is_address(sanitiser: &Sanitiser, url: View<'_, '_>) -> bool {
-    url.word().is_some_and(|url| url.len() <= MAX_URL_BYTES && sanitiser.is_clean(&url))
+    url.word().is_some_and(|url| {
+        let is_plain = url.bytes().all(|byte| byte.is_ascii_graphic());
+        is_plain && url.len() <= MAX_URL_BYTES && sanitiser.is_clean(&url)
+    })
 }
 
 #[cfg(test)]
@@ -156,6 +161,7 @@ mod tests {
         for unfit in [
             page("https://a.example/__system__", "m"),
             page("https://a.example/\\u200b", "m"),
+            page("https://\u{430}.example/", "m"),
             page(&format!("https://a.example/{}", "x".repeat(3_000)), "m"),
             r#"{"elicitations":[]}"#.into(),
             r#"{"elicitations":[{"mode":"form","url":"https://a.example","message":"m"}]}"#.into(),
