@@ -130,7 +130,6 @@ fn registered(home: &Home, spy: &Spy, mut tools: Vec<Box<RawValue>>) -> Vec<Box<
 }
 
 #[test]
-#[ignore = "takes minutes and has not been seen to pass"]
 fn real_definitions_are_listed_as_their_servers_wrote_them() {
     // PRO-10, T-PRO-7
     let mut seen = BTreeSet::new();
