@@ -138,14 +138,14 @@ fn what_one_replica_keeps_the_others_can_show_and_nobody_else() {
     let buckets = Buckets::start();
     let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
     let [one, two] = [(); 2].map(|()| buckets.store(7, Limits::default(), &clock));
-    let ann = owner("ann");
+    let (ann, bob) = (owner("ann"), owner("bob"));
     // Longer than one part.
     let mut long = vec![b'x'; 12 << 20];
     long.extend_from_slice(b"\nthe end");
     let handle = keep(&one, &ann, &clock, &long);
     assert_eq!(tail(&two, handle, &ann).unwrap(), "\nthe end");
     assert_eq!(tail(&one, handle, &ann).unwrap(), "\nthe end");
-    assert_eq!(two.find(handle, &owner("bob")).unwrap_err(), NotThere::Unknown);
+    assert_eq!(two.find(handle, &bob).unwrap_err(), NotThere::Unknown);
     let elsewhere = Owner { session: SessionId::new(Timestamp::from_millis(5)), ..ann.clone() };
     assert_eq!(two.find(handle, &elsewhere).unwrap_err(), NotThere::Unknown);
     let stranger = buckets.store(8, Limits::default(), &clock);
@@ -153,18 +153,18 @@ fn what_one_replica_keeps_the_others_can_show_and_nobody_else() {
     assert_eq!(two.find(Handle::random(), &ann).unwrap_err(), NotThere::Unknown);
 
     // The same content again, of somebody else at the other replica: it outlives the first.
-    let again = keep(&two, &owner("bob"), &clock, &long);
+    let again = keep(&two, &bob, &clock, &long);
     one.session_ended(ann.session);
     clock.advance(std::time::Duration::from_secs(301));
     one.sweep();
     assert_eq!(one.find(handle, &ann).unwrap_err(), NotThere::Expired);
     let later = buckets.store(7, Limits::default(), &clock);
     assert_eq!(later.find(handle, &ann).unwrap_err(), NotThere::Unknown, "its record went with it");
-    assert_eq!(tail(&later, again, &owner("bob")).unwrap(), "\nthe end");
+    assert_eq!(tail(&later, again, &bob).unwrap(), "\nthe end");
     // Time goes by for what lies there too.
     clock.advance(std::time::Duration::from_secs(3_600));
     let late = buckets.store(7, Limits::default(), &clock);
-    assert_eq!(late.find(again, &owner("bob")).unwrap_err(), NotThere::Expired);
+    assert_eq!(late.find(again, &bob).unwrap_err(), NotThere::Expired);
     // An operator has one removed: it is gone everywhere.
     let fresh = keep(&one, &ann, &clock, b"forget me");
     assert!(one.remove(fresh));
@@ -180,7 +180,7 @@ fn a_gateway_keeps_results_in_a_bucket_and_answers_without_it() {
     let spy = Spy::new(&home);
     spy.register(&home);
     let daemon = home.serve();
-    let _operator = Operator::on_duty(&home);
+    let operator = Operator::on_duty(&home);
     let agent = Agent::open(&daemon, "2026-07-28");
     let text: String = (0..5_000).map(|n| format!("line {n}\n")).collect();
     spy.control(&json!({"result": {"pid": {"content": [{"type": "text", "text": text}]}}}));
@@ -190,10 +190,13 @@ fn a_gateway_keeps_results_in_a_bucket_and_answers_without_it() {
     let viewed = agent.call("tool_view", json!({"handle": handle, "selector": selector}));
     assert_eq!(viewed["result"]["content"][0]["text"], "line 4000\nline 4001\n", "{viewed}");
     assert!(!home.path().join("artifacts/blobs").exists(), "nothing lies here");
+    // Between two gateways the log is nobody's.
+    drop(operator);
     daemon.stop();
 
     // After a restart an operator still finds it there.
     let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
     let seen = home.json(&[
         "artifact",
         "view",
@@ -208,6 +211,7 @@ fn a_gateway_keeps_results_in_a_bucket_and_answers_without_it() {
     let said = envelope(&agent.call("spy__pid", json!({})));
     assert_eq!(said["status"], "partial", "{said}");
     assert!(said["summary"].as_str().unwrap().starts_with("line 0\n"), "{said}");
+    drop(operator);
     daemon.stop();
     home.verify();
 }
