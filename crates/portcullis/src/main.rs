@@ -43,9 +43,9 @@ fn main() -> ExitCode {
 }
 
 /// Diagnostics go to stderr, quietly unless asked for with RUST_LOG. A command that `stays` has nobody else to tell; one that
-/// ends says itself what went wrong.
+/// ends says itself what went wrong, but for what may become of the evidence.
 fn install_log(stays: bool) {
-    let usual = if stays { "warn" } else { "error" };
+    let usual = if stays { "warn" } else { "error,portcullis_audit=warn" };
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
     tracing_subscriber::fmt()
