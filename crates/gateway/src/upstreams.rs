@@ -321,8 +321,13 @@ impl Upstream {
         if live.is_empty() && waits && entry.is_active() {
             return self.lasting(entry, &self.common).await.map(drop);
         }
+        let common_is_looked_at = live.is_empty() || live.iter().any(|(line, _)| !line.is_told_less());
         for (line, live) in live {
             self.look_at(entry, &line, surface(&live.snapshot().await?)?)?;
+        }
+        // PRO-63: whether something changed for everybody is seen only where the server was told everything.
+        if !common_is_looked_at && entry.is_active() {
+            self.lasting(entry, &self.common).await?;
         }
         Ok(())
     }

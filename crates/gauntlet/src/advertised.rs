@@ -212,10 +212,12 @@ impl Relaxing<'_> {
         }
     }
 
-    /// Whether every sanitised value fits exactly if the value itself does. A reference might lead anywhere.
+    /// Whether every sanitised value fits exactly if the value itself does. A reference might lead anywhere, and a text
+    /// that was another one may become the one that is asked for.
     fn is_unchanged(&mut self, schema: &Value) -> bool {
         let before = std::mem::take(&mut self.dropped_condition);
-        let unchanged = !mentions_reference(schema) && self.schema(schema) == *schema;
+        let unchanged =
+            !mentions_reference(schema) && !compares_texts(schema) && self.schema(schema) == *schema;
         self.dropped_condition = before;
         unchanged
     }
@@ -245,6 +247,27 @@ fn holds_no_strings(keywords: &Map<String, Value>) -> bool {
         Some(Value::Array(kinds)) => kinds.iter().all(plain),
         Some(kind) => plain(kind),
         None => false,
+    }
+}
+
+/// Whether a value must be, or must not be, one of some texts.
+fn compares_texts(schema: &Value) -> bool {
+    match schema {
+        Value::Array(items) => items.iter().any(compares_texts),
+        Value::Object(members) => members.iter().any(|(name, value)| {
+            let compared = matches!(name.as_str(), "const" | "enum") && holds_text(value);
+            compared || compares_texts(value)
+        }),
+        _ => false,
+    }
+}
+
+fn holds_text(value: &Value) -> bool {
+    match value {
+        Value::String(_) => true,
+        Value::Array(items) => items.iter().any(holds_text),
+        Value::Object(members) => members.values().any(holds_text),
+        _ => false,
     }
 }
 

@@ -64,6 +64,13 @@ fn what_sanitising_can_break_is_taken_out_of_the_output_schema() {
         ),
         (json!({"not": {"maxLength": 5}}), json!({})),
         (json!({"not": {"type": "integer"}}), json!({"not": {"type": "integer"}})),
+        // `__system__` becomes the empty text, which is not what the value was.
+        (json!({"not": {"const": ""}}), json!({})),
+        (json!({"not": {"enum": [1, null]}}), json!({"not": {"enum": [1, null]}})),
+        (
+            json!({"if": {"properties": {"a": {"not": {"const": ""}}}}, "then": {"properties": {"a": {}}}, "unevaluatedProperties": false}),
+            json!({}),
+        ),
         (json!({"uniqueItems": true, "items": {"type": "string"}}), json!({"items": {"type": "string"}})),
         (
             json!({"uniqueItems": true, "items": {"type": "integer"}}),
