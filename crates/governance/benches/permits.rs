@@ -49,7 +49,7 @@ forbid (principal in Portcullis::Group::"guests", action, resource) when { resou
 const PER_SERVER: usize = 100;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     // With a policy of an operator's own Cedar is asked about every call; without, its answers about a tool are kept.
     let own = PolicyFile { name: "own.cedar".into(), text: OWN.into() };
     let own = Bundle { files: vec![own], ..Bundle::preset(Preset::Observe) };
