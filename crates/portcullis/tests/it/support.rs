@@ -619,7 +619,8 @@ impl Spy {
         (text.lines())
             .filter_map(|line| serde_json::from_str::<Value>(line).ok())
             .filter(|frame| frame["method"] == method)
-            .map(|frame| frame["raw"].as_str().unwrap_or_default().to_owned())
+            // What the spy notes about a request, that it was cancelled for instance, is no frame.
+            .filter_map(|frame| frame["raw"].as_str().map(str::to_owned))
             .collect()
     }
 
