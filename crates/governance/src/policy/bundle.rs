@@ -62,14 +62,14 @@ impl Bundle {
         Some(Self { preset, files, settings })
     }
 
-    /// All texts in force, with names for messages: base, preset, own files.
-    pub(super) fn texts(&self) -> Vec<PolicyFile> {
+    /// The texts in force that come with the program, with names for messages.
+    pub(super) fn shipped(&self) -> [PolicyFile; 2] {
         let base = PolicyFile { name: "base policies".into(), text: BASE.into() };
         let preset = PolicyFile {
             name: format!("preset {}", self.preset.as_str()),
             text: self.preset.source().into(),
         };
-        [base, preset].into_iter().chain(self.files.iter().cloned()).collect()
+        [base, preset]
     }
 }
 

@@ -118,13 +118,13 @@ pub struct Policy {
     document: Vec<u8>,
     settings: Settings,
     mode: Mode,
-    set: PolicySet,
+    /// Ours, which look at the tool, its server and the mode only: their answer about a tool holds for all its calls.
+    shipped: PolicySet,
+    /// The operator's own, which may look at anything; asked about each call, if there are any.
+    own: Option<PolicySet>,
     authorizer: Authorizer,
     /// Whether any policy looks at arguments: if none does, they need not be turned into entities.
     reads_arguments: bool,
-    /// Whether every policy is one of ours, which look at the tool, its server and the mode only: then an answer about
-    /// a tool holds for all its calls.
-    holds_for_all_calls: bool,
 }
 
 /// What policy says about one request.
@@ -196,13 +196,20 @@ impl Policy {
     pub fn compile(bundle: &Bundle, mode: Mode, counter: u64) -> Result<Self, PolicyError> {
         let settings =
             Settings::parse(&bundle.settings).map_err(|message| PolicyError::Settings { message })?;
-        let texts = bundle.texts();
-        let mut set = PolicySet::new();
-        for file in &texts {
-            add_file(&mut set, file)?;
-        }
+        let mut all = PolicySet::new();
+        let mut set_of = |files: &[PolicyFile]| {
+            let mut set = PolicySet::new();
+            for file in files {
+                add_file(&mut set, file)?;
+                // Ids are used once over all files.
+                add_file(&mut all, file)?;
+            }
+            Ok::<_, PolicyError>(set)
+        };
+        let shipped = set_of(&bundle.shipped())?;
+        let own = Some(set_of(&bundle.files)?).filter(|set| !set.is_empty());
         let (schema, _) = Schema::from_cedarschema_str(SCHEMA).expect("the shipped schema is valid");
-        let result = Validator::new(schema).validate(&set, ValidationMode::Strict);
+        let result = Validator::new(schema).validate(&all, ValidationMode::Strict);
         if let Some(error) = result.validation_errors().next() {
             let file = error.policy_id().to_string();
             return Err(PolicyError::Invalid { file, message: error.to_string() });
@@ -211,21 +218,10 @@ impl Policy {
         let version = PolicyVersion { counter, sha256: Sha256Digest::of(&document) };
         // Tags are read by `hasTag` and `getTag` only, and a method's name cannot be written with escapes, as the
         // attribute in `context["c\u{61}ll"]` can.
-        let reads_arguments = texts.iter().any(|file| file.text.contains("Tag"));
-        let holds_for_all_calls = bundle.files.is_empty();
+        let reads_arguments = bundle.files.iter().any(|file| file.text.contains("Tag"));
         let authorizer = Authorizer::new();
         let bundle = bundle.clone();
-        Ok(Self {
-            version,
-            bundle,
-            document,
-            settings,
-            mode,
-            set,
-            authorizer,
-            reads_arguments,
-            holds_for_all_calls,
-        })
+        Ok(Self { version, bundle, document, settings, mode, shipped, own, authorizer, reads_arguments })
     }
 
     /// `<counter>:<sha256>`.
@@ -250,7 +246,8 @@ impl Policy {
 
     /// The ids of all policies in force, sorted.
     pub fn ids(&self) -> Vec<String> {
-        let mut ids: Vec<String> = self.set.policies().map(|policy| policy.id().to_string()).collect();
+        let policies = self.shipped.policies().chain(self.own.iter().flat_map(PolicySet::policies));
+        let mut ids: Vec<String> = policies.map(|policy| policy.id().to_string()).collect();
         ids.sort();
         ids
     }
@@ -312,13 +309,26 @@ impl Policy {
         allowed.then_some(Authorised { request: decision.request, policy: self.version, claim: None })
     }
 
-    /// One question to Cedar; asked once per tool where the answer cannot depend on the call.
     fn ask(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {
-        if !self.holds_for_all_calls {
-            return self.ask_cedar(inquiry, action, approval);
-        }
+        self.answer(inquiry.tool, || inquiry.facts(self), action, approval)
+    }
+
+    /// One question. What our own policies say is asked once per tool; they and the operator's say together what all of
+    /// them would say as one set.
+    fn answer<'f>(
+        &self,
+        tool: &ToolFacts,
+        facts: impl Fn() -> &'f Facts,
+        action: Action,
+        approval: Option<(Scope, u32)>,
+    ) -> Answer {
         let key = (self.version, self.mode);
-        inquiry.tool.answers.get_or_ask(key, action, approval, || self.ask_cedar(inquiry, action, approval))
+        let ask = |set| self.ask_cedar(set, facts(), action, approval);
+        let shipped = tool.answers.get_or_ask(key, action, approval, || ask(&self.shipped));
+        match &self.own {
+            Some(own) => shipped.and(ask(own)),
+            None => shipped,
+        }
     }
 
     /// Whether an agent may look at what a result of this tool left behind, by this kind of selector (CTX-22). It is
@@ -332,7 +342,7 @@ impl Policy {
         selector: &str,
     ) -> Result<(), Arc<[String]>> {
         let facts = Facts::of_view(self, principal, tool, &circumstances, selector);
-        let answer = self.answer(&facts, Action::Invoke, None);
+        let answer = self.answer(tool, || &facts, Action::Invoke, None);
         if answer.allowed { Ok(()) } else { Err(answer.reasons) }
     }
 
@@ -346,7 +356,7 @@ impl Policy {
         scope: Scope,
     ) -> Option<u32> {
         let facts = Facts::of_any_call(self, principal, tool, &circumstances);
-        let may = |approval| self.answer(&facts, Action::Invoke, approval).allowed;
+        let may = |approval| self.answer(tool, || &facts, Action::Invoke, approval).allowed;
         may(None).then_some(())?;
         (1..=MAX_QUORUM).find(|n| may(Some((scope, *n))))
     }
@@ -362,7 +372,7 @@ impl Policy {
             return None;
         }
         let facts = Facts::of_any_call(self, principal, tool, &circumstances);
-        let allows = |action| self.answer(&facts, action, None).allowed;
+        let allows = |action| self.answer(tool, || &facts, action, None).allowed;
         Some(match (allows(Action::Invoke), allows(Action::InvokeUnattended)) {
             (false, _) => Verdict::Denied,
             (true, true) => Verdict::Unattended,
@@ -370,17 +380,18 @@ impl Policy {
         })
     }
 
-    fn ask_cedar(&self, inquiry: &Inquiry<'_>, action: Action, approval: Option<(Scope, u32)>) -> Answer {
-        self.answer(inquiry.facts(self), action, approval)
-    }
-
-    fn answer(&self, facts: &Facts, action: Action, approval: Option<(Scope, u32)>) -> Answer {
-        let error = || Answer { allowed: false, reasons: ["error".to_owned()].into() };
-        let Some(request) = facts.request(action, approval) else { return error() };
-        let response = self.authorizer.is_authorized(&request, &self.set, facts.entities());
+    fn ask_cedar(
+        &self,
+        set: &PolicySet,
+        facts: &Facts,
+        action: Action,
+        approval: Option<(Scope, u32)>,
+    ) -> Answer {
+        let Some(request) = facts.request(action, approval) else { return Answer::error() };
+        let response = self.authorizer.is_authorized(&request, set, facts.entities());
         // A policy that errs is skipped by Cedar; a skipped `forbid` must not let anything through (GOV-803).
         if response.diagnostics().errors().next().is_some() {
-            return error();
+            return Answer::error();
         }
         let reasons = response.diagnostics().reason().map(ToString::to_string).collect();
         Answer { allowed: response.decision() == CedarDecision::Allow, reasons }
