@@ -8,6 +8,7 @@ mod own_set;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use flat_bm25::FlatBm25;
@@ -91,6 +92,73 @@ fn main() {
     for count in [83, 1_000, 10_000, 100_000] {
         times(&pool, count, &queries);
     }
+    beside_the_original(&queries);
+    during_a_refresh(&queries);
+}
+
+/// CPU of one search over the same 1,000 tools, here and there (CAT-122); `cargo xtask bench routing` says what it was there.
+fn beside_the_original(queries: &[&str]) {
+    let told = std::env::var("PORTCULLIS_ORIGINAL_SECONDS").ok().and_then(|text| text.trim().parse().ok());
+    let Some(theirs): Option<f64> = told else { return };
+    let tools: Vec<Tool> = serde_json::from_str(&data("catalog-1000.json")).unwrap();
+    let snapshot = Catalogue::new(&tools, &BuildOptions::default()).snapshot;
+    let search = |query: &&str| {
+        let hits = snapshot.search(query, snapshot.everything(), SearchOptions::default());
+        std::hint::black_box(hits.unwrap_or_default().len())
+    };
+    let rounds = 20;
+    queries.iter().map(search).for_each(drop);
+    let begun = cpu();
+    (0..rounds).flat_map(|_| queries).map(search).for_each(drop);
+    let ours = (cpu() - begun).as_secs_f64() / (rounds * queries.len()) as f64;
+    println!("\n#### CPU of one search, 1,000 tools, beside the original\n");
+    println!("| the original (contextweaver 0.18.2) | Portcullis | original ÷ Portcullis | wanted |");
+    println!("|---:|---:|---:|---:|");
+    println!("| {:.1} µs | {:.1} µs | {:.0} | ≥ 500 |", theirs * 1e6, ours * 1e6, theirs / ours);
+}
+
+/// Whoever searches while the catalogue is made anew has the old one meanwhile, and should hardly notice (CAT-122).
+fn during_a_refresh(queries: &[&str]) {
+    let tools: Vec<Tool> = serde_json::from_str(&data("catalog-1000.json")).unwrap();
+    let snapshot = Catalogue::new(&tools, &BuildOptions::default()).snapshot;
+    let browse = |query: &str| {
+        snapshot.search(query, snapshot.everything(), SearchOptions::default()).unwrap_or_default().len()
+    };
+    // Long enough for several refreshes.
+    let queries = &queries.repeat(20);
+    let idle = measure(queries, browse);
+    let done = AtomicBool::new(false);
+    let (busy, refreshes) = std::thread::scope(|scope| {
+        let refreshing = scope.spawn(|| {
+            let mut refreshes = 0;
+            while !done.load(Ordering::Relaxed) {
+                std::hint::black_box(Catalogue::new(&tools, &BuildOptions::default()).ids.len());
+                refreshes += 1;
+            }
+            refreshes
+        });
+        let busy = measure(queries, browse);
+        done.store(true, Ordering::Relaxed);
+        (busy, refreshing.join().unwrap_or_default())
+    });
+    println!(
+        "\n#### A search while the catalogue of 1,000 tools is made anew ({refreshes} times meanwhile)\n"
+    );
+    println!("| | p50 | p99 |");
+    println!("|---|---:|---:|");
+    println!("| idle | {} | {} |", micros(idle.0), micros(idle.1));
+    println!("| during a refresh | {} | {} |", micros(busy.0), micros(busy.1));
+    println!(
+        "| ratio | {:.2} | {:.2} (wanted ≤ 2) |",
+        busy.0.as_secs_f64() / idle.0.as_secs_f64(),
+        busy.1.as_secs_f64() / idle.1.as_secs_f64()
+    );
+}
+
+/// What this process has used of the processors.
+fn cpu() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or_default())
 }
 
 /// By meaning too (CAT-69a); `cargo xtask bench routing` says where the table is.

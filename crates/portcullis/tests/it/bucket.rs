@@ -27,10 +27,22 @@ struct Buckets {
     url: String,
 }
 
+/// Runs the server with a clock that is so many hours behind.
+const SERVER: &str = "import sys, datetime, moto.core.utils as utils
+now, behind = utils.utcnow, datetime.timedelta(hours=int(sys.argv[1]))
+utils.utcnow = lambda: now() - behind
+import moto.server
+moto.server.main(['-H', '127.0.0.1', '-p', '0'])
+";
+
 impl Buckets {
     fn start() -> Self {
+        Self::of_a_server_behind(0)
+    }
+
+    fn of_a_server_behind(hours: u32) -> Self {
         let mut server = Command::new(installed("PORTCULLIS_PYTHON"))
-            .args(["-u", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"])
+            .args(["-u", "-c", SERVER, &hours.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -41,9 +53,14 @@ impl Buckets {
         let url = running.expect("the server says where it listens").trim().to_owned();
         // Whatever else it says is read, so that it never waits for a reader.
         std::thread::spawn(move || said.for_each(drop));
-        let made = put(&format!("{url}/kept"));
+        let made = asked("PUT", &format!("{url}/kept"));
         assert!(made.starts_with("HTTP/1.1 200"), "{made}");
         Self { server, url }
+    }
+
+    /// How many objects lie there.
+    fn objects(&self) -> usize {
+        asked("GET", &format!("{}/kept?list-type=2", self.url)).matches("<Key>").count()
     }
 
     fn options(&self) -> BucketOptions {
@@ -89,13 +106,16 @@ impl Drop for Buckets {
     }
 }
 
-/// A PUT without a body, by hand: making a bucket needs no signature there.
-fn put(url: &str) -> String {
+/// A request without a body, by hand: making a bucket and looking into it need no signature there.
+fn asked(method: &str, url: &str) -> String {
     use std::io::{Read as _, Write as _};
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = std::net::TcpStream::connect(host).unwrap();
-    write!(stream, "PUT /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        .unwrap();
+    write!(
+        stream,
+        "{method} /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
@@ -169,6 +189,21 @@ fn what_one_replica_keeps_the_others_can_show_and_nobody_else() {
     let fresh = keep(&one, &ann, &clock, b"forget me");
     assert!(one.remove(fresh));
     assert_eq!(two.find(fresh, &ann).unwrap_err(), NotThere::Unknown);
+}
+
+#[test]
+fn what_is_older_than_anything_can_live_goes_whoever_kept_it() {
+    // CTX-23, CTX-25: in a bucket nobody knows who else points to an object
+    let clock = Arc::new(ManualClock::at(Timestamp::from_millis(1_800_000_000_000)));
+    for (hours, left) in [(26, 0), (24, 2)] {
+        let buckets = Buckets::of_a_server_behind(hours);
+        let gone = buckets.store(7, Limits::default(), &clock);
+        keep(&gone, &owner("ann"), &clock, b"of a replica that crashed");
+        drop(gone);
+        assert_eq!(buckets.objects(), 2, "a record and what it is about");
+        buckets.store(7, Limits::default(), &clock).sweep();
+        assert_eq!(buckets.objects(), left, "after {hours} hours");
+    }
 }
 
 #[test]
