@@ -51,6 +51,11 @@ impl Cx {
         }
     }
 
+    /// Whether an agent reads the answer: what operators tell each other is not for it.
+    pub(crate) fn is_for_an_agent(&self) -> bool {
+        self.channel == Channel::Agent
+    }
+
     /// Who asks, in the words of the log.
     pub(crate) fn asking(&self) -> portcullis_core::Actor {
         let proof = self.actor.as_ref().and_then(Actor::proof);

@@ -11,7 +11,7 @@
 //! | `desk` | who asks, and carrying it out |
 //! | `door`, `looking` | the one way to change something, and what can be looked at |
 //! | `acts`, `arguments`, `looks`, `captures`, `surface` | the requests, by what stands behind them |
-//! | `listed` | lists that are the rows of a tool |
+//! | `listed`, `shown` | lists that are the rows of a tool, and documents that are its data |
 //! | `rows` | how things are told |
 //!
 //! # Invariant
@@ -29,6 +29,7 @@ mod looking;
 mod looks;
 mod request;
 mod rows;
+mod shown;
 mod socket;
 mod surface;
 

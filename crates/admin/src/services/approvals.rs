@@ -5,6 +5,7 @@ use std::sync::Arc;
 use portcullis_core::{ApprovalId, Clock as _, Sha256Digest, SystemClock};
 use portcullis_gateway::Control;
 use portcullis_governance::approval::{Approval, OperatorDecision, Scope, State};
+use portcullis_governance::policy::Offer;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -71,9 +72,64 @@ pub struct ApprovalRecord {
     pub decided_by: Vec<String>,
     /// Until when it waits or holds.
     pub expires_at: String,
+    /// What was decided so far, and by whom.
+    pub decisions: Vec<DecisionRecord>,
+    /// The digest of what is shown, which a decision repeats.
+    pub presented_sha256: String,
+    /// The call that is asked for, unless it is an admin operation.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub call: Option<AskedCall>,
     /// What an admin operation answered that a second operator agreed to (ADM-54).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
+}
+
+/// The call that an approval is about.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct AskedCall {
+    /// The call that asked first.
+    pub proposal_id: String,
+    /// In which session.
+    pub session_id: String,
+    /// Of which life of its server.
+    pub registration_epoch: String,
+    /// Under which policy.
+    pub policy_version: String,
+    /// By which rules its arguments were brought into one form.
+    pub canon_version: String,
+    /// What an operator may choose.
+    pub offers: Vec<OfferRecord>,
+    /// How often it can still be used.
+    pub uses_left: u64,
+}
+
+/// A scope that an operator may choose.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct OfferRecord {
+    /// Which.
+    pub scope: String,
+    /// How many operators it takes.
+    pub quorum: u32,
+}
+
+impl OfferRecord {
+    pub(crate) fn of(offer: &Offer) -> Self {
+        Self { scope: offer.scope.as_str().to_owned(), quorum: offer.quorum }
+    }
+}
+
+impl AskedCall {
+    pub(crate) fn of(approval: &Approval) -> Self {
+        Self {
+            proposal_id: approval.proposal_id.to_string(),
+            session_id: approval.session.to_string(),
+            registration_epoch: approval.registration_epoch.to_string(),
+            policy_version: approval.policy_version.to_string(),
+            canon_version: approval.canon_version.clone(),
+            offers: approval.offers.iter().map(OfferRecord::of).collect(),
+            uses_left: approval.uses_left,
+        }
+    }
 }
 
 /// One operator's decision.
@@ -81,10 +137,10 @@ pub struct ApprovalRecord {
 pub struct DecisionRecord {
     /// Who.
     pub by: String,
-    /// When.
-    pub at: String,
     /// How that was proved.
     pub method: String,
+    /// When.
+    pub at: String,
     /// Why.
     pub reason: String,
     /// Whether agents could be the same user (GOV-105).
@@ -99,12 +155,8 @@ pub struct ApprovalDetail {
     pub approval: ApprovalRecord,
     /// What is shown.
     pub presented: Value,
-    /// The digest of it, which a decision repeats.
-    pub presented_sha256: String,
     /// The scopes that can be chosen.
     pub scopes: Vec<String>,
-    /// What was decided so far, and by whom.
-    pub decisions: Vec<DecisionRecord>,
 }
 
 /// Approvals.
@@ -136,9 +188,7 @@ impl ApprovalService {
         if let Some(found) = self.invoker.operation(id) {
             return Ok(ApprovalDetail {
                 presented: found.document.presented(),
-                presented_sha256: found.document.presented_sha256().to_string(),
                 scopes: vec![Scope::Once.as_str().to_owned()],
-                decisions: Vec::new(),
                 approval: operation(&found.document),
             });
         }
@@ -146,9 +196,7 @@ impl ApprovalService {
         let presented = self.control.presented(id)?;
         Ok(ApprovalDetail {
             presented,
-            presented_sha256: approval.presented_sha256.to_string(),
             scopes: approval.offers.iter().map(|offer| offer.scope.as_str().to_owned()).collect(),
-            decisions: approval.decisions.iter().map(decision).collect(),
             approval: self.record(&approval),
         })
     }
@@ -230,6 +278,9 @@ impl ApprovalService {
             scope: approval.scope.map(|scope| scope.as_str().to_owned()),
             decided_by: approval.decisions.iter().map(|decision| decision.by.clone()).collect(),
             expires_at: approval.expires_at.to_string(),
+            decisions: approval.decisions.iter().map(DecisionRecord::of).collect(),
+            presented_sha256: approval.presented_sha256.to_string(),
+            call: Some(AskedCall::of(approval)),
             result: None,
         }
     }
@@ -248,17 +299,22 @@ fn operation(operation: &Operation) -> ApprovalRecord {
         scope: None,
         decided_by: operation.decided_by.iter().cloned().collect(),
         expires_at: operation.expires_at.to_string(),
+        decisions: Vec::new(),
+        presented_sha256: operation.presented_sha256().to_string(),
+        call: None,
         result: None,
     }
 }
 
-fn decision(decision: &OperatorDecision) -> DecisionRecord {
-    DecisionRecord {
-        by: decision.by.clone(),
-        at: decision.at.to_string(),
-        method: super::servers::word(&decision.method),
-        reason: decision.reason.clone(),
-        separation: super::servers::word(&decision.separation),
+impl DecisionRecord {
+    pub(crate) fn of(decision: &OperatorDecision) -> Self {
+        Self {
+            by: decision.by.clone(),
+            method: super::word(&decision.method),
+            at: decision.at.to_string(),
+            reason: decision.reason.clone(),
+            separation: super::word(&decision.separation),
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use portcullis_governance::approval::{Approval, State};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::{AskedCall, DecisionRecord, word};
 use crate::error::AdminError;
 use crate::grant::Op;
 
@@ -27,10 +28,33 @@ pub struct GrantRecord {
     pub approval_id: String,
     /// `approved` while it holds, `revoked` when it was taken back.
     pub state: String,
-    /// How often it can still be used.
-    pub uses_left: u64,
+    /// Which request it was asked for.
+    pub fingerprint: String,
+    /// When.
+    pub requested_at: String,
     /// Until when.
     pub expires_at: String,
+    /// Who granted it, and why.
+    pub decisions: Vec<DecisionRecord>,
+    /// The digest of what was shown.
+    pub presented_sha256: String,
+    /// The call that asked for it.
+    #[serde(flatten)]
+    pub call: AskedCall,
+    /// What it covers, if it is a wide one (GOV-1201).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub envelope: Option<EnvelopeRecord>,
+}
+
+/// What a wide grant covers.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct EnvelopeRecord {
+    /// Its id.
+    pub envelope_id: String,
+    /// The session it is held to; none if it outlives sessions.
+    pub session_id: Option<String>,
+    /// The tools that may be called.
+    pub tool_ids: Vec<String>,
 }
 
 /// What operators granted.
@@ -66,7 +90,16 @@ fn record(approval: &Approval) -> GrantRecord {
         scope: approval.scope.map(|scope| scope.as_str().to_owned()),
         approval_id: approval.approval_id.to_string(),
         state: approval.state.as_str().to_owned(),
-        uses_left: approval.uses_left,
+        fingerprint: word(&approval.fingerprint),
+        requested_at: approval.requested_at.to_string(),
         expires_at: approval.expires_at.to_string(),
+        decisions: approval.decisions.iter().map(DecisionRecord::of).collect(),
+        presented_sha256: approval.presented_sha256.to_string(),
+        call: AskedCall::of(approval),
+        envelope: approval.envelope().map(|envelope| EnvelopeRecord {
+            envelope_id: envelope.envelope_id,
+            session_id: envelope.session.map(|session| session.to_string()),
+            tool_ids: envelope.tool_ids.iter().map(ToString::to_string).collect(),
+        }),
     }
 }

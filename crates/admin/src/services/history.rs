@@ -6,11 +6,13 @@ use std::sync::Arc;
 use portcullis_audit::{EventName, Record, read};
 use portcullis_core::Timestamp;
 use portcullis_gateway::Control;
+use portcullis_gateway::control::SessionRow;
 use portcullis_gateway::orders::Subject;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::CheckpointRecord;
 use super::clients::{QuotaRecord, UsageRecord};
 use crate::error::AdminError;
 
@@ -54,6 +56,25 @@ pub struct SessionRecord {
     pub calls: u64,
     /// Calls that were refused.
     pub refusals: u64,
+    /// `live`, or `replay` where calls are answered from a cassette (AUD-70).
+    pub mode: String,
+    /// More of one that is still there.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub live: Option<StillThere>,
+}
+
+/// What is known of a session that is not over.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct StillThere {
+    /// When it was last used.
+    pub used_at: String,
+    /// How many steps it took.
+    pub steps: u64,
+    /// Raised when a checkpoint opens, and when it resolves.
+    pub checkpoint_epoch: u64,
+    /// What stops it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<CheckpointRecord>,
 }
 
 /// One call, from the log.
@@ -147,6 +168,24 @@ pub struct HistoryService {
     pub(super) control: Arc<Control>,
 }
 
+/// The modes of a session (AUD-70).
+const LIVE: &str = "live";
+const REPLAY: &str = "replay";
+
+impl StillThere {
+    fn of(row: &SessionRow) -> Self {
+        Self {
+            used_at: row.used_at.clone(),
+            steps: row.steps,
+            checkpoint_epoch: row.checkpoint_epoch,
+            checkpoint: row
+                .checkpoint
+                .as_ref()
+                .map(|found| CheckpointRecord::of(found, row.checkpoint_epoch)),
+        }
+    }
+}
+
 impl HistoryService {
     pub(crate) fn new(control: Arc<Control>) -> Self {
         Self { control }
@@ -214,6 +253,8 @@ impl HistoryService {
                         started_at: record.time.to_string(),
                         calls: 0,
                         refusals: 0,
+                        mode: LIVE.into(),
+                        live: None,
                     };
                     found.insert(id, row);
                     return;
@@ -224,15 +265,29 @@ impl HistoryService {
                     EventName::SessionExpired => row.state = "expired".into(),
                     EventName::ExecutionIntent => row.calls += 1,
                     EventName::ProposalRefused | EventName::ExecutionDenied => row.refusals += 1,
+                    EventName::ReplayHit | EventName::ReplayMiss => row.mode = REPLAY.into(),
                     _ => {}
                 }
             })
             .await?;
         // Those that are there are known better than the log can tell: a stopped one waits, even over a restart.
+        let mode = if self.control.replays() { REPLAY } else { LIVE };
         for live in self.control.sessions() {
-            if let Some(row) = found.get_mut(&live.session_id.to_string()) {
-                row.state = live.state.as_str().to_owned();
-            }
+            let id = live.session_id.to_string();
+            let row = found.entry(id.clone()).or_insert_with(|| SessionRecord {
+                session_id: id,
+                client_id: live.principal.clone(),
+                state: String::new(),
+                client: live.client.clone(),
+                started_at: live.opened_at.clone(),
+                calls: 0,
+                refusals: 0,
+                mode: String::new(),
+                live: None,
+            });
+            row.state = live.state.as_str().to_owned();
+            row.mode = mode.to_owned();
+            row.live = Some(StillThere::of(&live));
         }
         Ok(found.into_values().collect())
     }

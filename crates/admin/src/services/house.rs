@@ -199,6 +199,8 @@ impl HouseService {
             kid: self.control.log().vkey().to_string(),
             purpose: "log".into(),
             check: None,
+            class: None,
+            day: None,
             held: false,
             expired: false,
         }];
@@ -208,6 +210,8 @@ impl HouseService {
                 kid: text("key"),
                 purpose: "evidence".into(),
                 check: Some(text("check")),
+                class: Some(text("class")),
+                day: Some(text("day")),
                 held: row["held"] == true,
                 expired: row["expired"] == true,
             });

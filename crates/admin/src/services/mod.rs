@@ -33,7 +33,9 @@ mod sessions;
 mod settings;
 mod trust;
 
-pub use approvals::{ApprovalDetail, ApprovalRecord, ApprovalService, DecisionRecord, RiskLevel};
+pub use approvals::{
+    ApprovalDetail, ApprovalRecord, ApprovalService, AskedCall, DecisionRecord, OfferRecord, RiskLevel,
+};
 pub use audit::{AuditDetail, AuditEntry, AuditService, ProofRecord, Verification};
 pub use calls::{CallDetail, CallEvidence, CallService, CallSummary, CallsBucket, CallsOverview, StepTime};
 pub use clients::{
@@ -43,11 +45,11 @@ pub use clients::{
 pub use credentials::{CredentialRecord, CredentialService, Expected, SigningKeyFile, WaiverRecord};
 pub use custody::{CassetteRecord, ExportAsked, ExportedRecord, HeldKey};
 pub use declarations::{DeclarationDiff, DeclarationRecord, DraftedDeclaration};
-pub use grants::{GrantRecord, GrantService};
+pub use grants::{EnvelopeRecord, GrantRecord, GrantService};
 pub(crate) use history::short;
 pub use history::{
     ActivityRecord, Bounds, CallCounts, CallRecord, ErrorCounts, HistoryService, PermitRecord, SessionRecord,
-    ToolCounts,
+    StillThere, ToolCounts,
 };
 pub use house::{FootprintRecord, HouseService};
 pub use imports::{FoundRecord, ImportRecord, ImportService};
@@ -64,11 +66,11 @@ pub use policies::{
 pub use quality::{QualitySummary, ReportRecord, ScoreRecord, ScoreTerms};
 pub(crate) use servers::word;
 pub use servers::{
-    ChangedRow, DraftRecord, DraftedRow, DriftRow, FieldRow, RefreshRecord, RemovedRecord, ReplacedRecord,
-    ScopeRow, ServerDetail, ServerRecord, ServerService, TestRecord, ToolRow,
+    ChangedRow, DraftRecord, DraftedRow, DriftRow, FieldRow, PendingRow, RefreshRecord, RemovedRecord,
+    ReplacedRecord, ScopeRow, ServerDetail, ServerRecord, ServerService, TestRecord, ToolRow,
 };
 pub use sessions::{
     CheckRecord, CheckpointRecord, LiveSession, LockRecord, RestartedRecord, RevokedPermits, SessionService,
 };
 pub use settings::{BackupRecord, BackupVerified, RestorePlan, SettingRecord, SettingService};
-pub use trust::{TrustRecord, TrustService};
+pub use trust::{TrustRecord, TrustService, TrustVerified};

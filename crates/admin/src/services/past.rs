@@ -48,6 +48,8 @@ pub struct ArtifactRecord {
     pub created_at: String,
     /// Until when.
     pub expires_at: String,
+    /// Everything that is on record of it but its bytes (CTX-21).
+    pub record: Value,
 }
 
 /// Something that was taken out of the log.
@@ -185,6 +187,7 @@ impl HistoryService {
             sha256: text(&kept["content_hash"]),
             created_at: text(&kept["created_at"]),
             expires_at: text(&kept["expires_at"]),
+            record: kept.clone(),
         };
         let kept = self.control.artifacts();
         kept.iter().filter_map(|kept| serde_json::to_value(kept).ok()).map(|kept| record(&kept)).collect()

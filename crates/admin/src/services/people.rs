@@ -9,6 +9,7 @@ use portcullis_gateway::{Control, ControlError};
 use portcullis_governance::operator::ssh::PublicKey;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::CaptureRecord;
 use crate::error::{AdminError, Violation};
@@ -48,6 +49,9 @@ pub struct UserRecord {
     /// Who says that it is somebody else all the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vouched_by: Option<String>,
+    /// What it proves itself with, as it is on record: never a secret.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enrolment: Option<Value>,
     /// How many tokens it has.
     pub tokens: usize,
     /// How often its roles were set.
@@ -146,6 +150,7 @@ impl PeopleService {
                 enrolled_at: operator.map(|operator| operator.enrolled_at.to_string()),
                 enrolled_by: operator.and_then(|operator| operator.enrolled_by.clone()),
                 vouched_by: operator.and_then(|operator| operator.vouched_by.clone()),
+                enrolment: operator.and_then(|operator| serde_json::to_value(operator).ok()),
                 tokens: tokens.iter().filter(|token| token.operator == name).count(),
                 version: known.map_or(0, |user| user.version),
                 user_id: name,

@@ -10,6 +10,7 @@ use portcullis_governance::policy::{Bundle, Policy};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::OfferRecord;
 use crate::error::AdminError;
 use crate::grant::Op;
 
@@ -72,6 +73,8 @@ pub struct ExplanationRecord {
     /// How many operators the narrowest takes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quorum: Option<u32>,
+    /// All of them, each with its number of operators.
+    pub offers: Vec<OfferRecord>,
     /// What would be called.
     pub tool: String,
     /// Under which version.
@@ -172,18 +175,18 @@ impl PolicyService {
     /// What would happen to a call under the policy in force, or under another that once was.
     pub async fn explain(
         &self,
-        client: &str,
+        client: Option<&str>,
         tool: &str,
         args: &str,
         version: Option<u64>,
     ) -> Result<ExplanationRecord, AdminError> {
         let explained = match version {
-            None => self.control.explain(Some(client), tool, args)?,
+            None => self.control.explain(client, tool, args)?,
             Some(version) => {
                 let history = self.control.activations().await;
                 let policy: Policy =
                     self.control.validate_policy(&find(&history, Some(version))?.bundle).await?;
-                self.control.explain_under(&policy, Some(client), tool, args)?
+                self.control.explain_under(&policy, client, tool, args)?
             }
         };
         let mut record = explanation(explained);
@@ -273,6 +276,7 @@ fn explanation(explained: Explanation) -> ExplanationRecord {
         policies: explained.reasons,
         scopes: explained.scopes.iter().map(ToString::to_string).collect(),
         quorum: explained.quorum,
+        offers: explained.offers.iter().map(OfferRecord::of).collect(),
         tool: explained.tool_id,
         version: explained.policy_version,
     }

@@ -8,8 +8,9 @@ use portcullis_core::scrub::scrub;
 use portcullis_gateway::Control;
 use portcullis_gateway::control::{FoundItem, GrantAhead, KeptDraft, Reacceptance, Registration, Target};
 use portcullis_governance::declaration::diff::FieldChange;
-use portcullis_governance::record::ServerState;
-use portcullis_governance::registry::{ServerEntry, ToolEntry, Trust};
+use portcullis_governance::declaration::live::LiveSurface;
+use portcullis_governance::record::{ServerState, Surface};
+use portcullis_governance::registry::{Availability, ServerEntry, ToolEntry, Trust};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -58,8 +59,23 @@ pub struct ToolRow {
     pub scopes: Vec<String>,
     /// Whether repeating it is harmless.
     pub idempotency: String,
+    /// Whether its scopes are bound to its arguments.
+    pub bound: bool,
     /// How far it is trusted.
     pub trust: String,
+    /// What its record is worth.
+    pub score: Value,
+    /// The record of the log that last changed that.
+    pub last_event: Value,
+}
+
+/// Something that a dynamic server lists otherwise than it was accepted (GOV-502).
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PendingRow {
+    /// Its name.
+    pub name: String,
+    /// What has become of it.
+    pub state: String,
 }
 
 /// A field in which a server is not what was accepted.
@@ -67,6 +83,10 @@ pub struct ToolRow {
 pub struct DriftRow {
     /// Which, as an item and a JSON pointer.
     pub field: String,
+    /// The item: a tool, or `prompt <name>`.
+    pub item: String,
+    /// Where in its definition, as a JSON pointer; empty for the whole of it.
+    pub pointer: String,
     /// What was accepted; nothing if it is new.
     pub before: Value,
     /// What the server says now; nothing if it is gone.
@@ -79,6 +99,8 @@ pub struct ServerDetail {
     /// The row of the list.
     #[serde(flatten)]
     pub server: ServerRecord,
+    /// What an operator registered, whole, as it is on record.
+    pub registration: Value,
     /// Why it is here.
     pub justification: String,
     /// Why it is halted.
@@ -103,6 +125,8 @@ pub struct ServerDetail {
     pub drifted: bool,
     /// In which fields.
     pub drift: Vec<DriftRow>,
+    /// What of that waits to be declared, where a server may change.
+    pub pending: Vec<PendingRow>,
     /// The state of the connection to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connection: Option<String>,
@@ -288,26 +312,38 @@ impl ServerService {
         let drift = self.control.drift(id).await;
         let drift = drift.into_iter().map(|change| DriftRow {
             field: format!("{}{}", change.item, change.pointer),
+            item: change.item,
+            pointer: change.pointer,
             before: change.before.unwrap_or_default(),
             after: change.after.unwrap_or_default(),
         });
         let log = self.log_of(id).await;
+        let standings = self.control.trust_records().await;
         let world = self.control.world();
         let entry = world.registry().server(id).ok_or_else(|| absent(id))?;
         let upstream = world.upstream(id);
         let status = upstream.map(|upstream| upstream.status());
         let told = &entry.record;
         let tools = world.registry().tools().iter().filter(|tool| tool.tool.id().server() == id);
+        let standing = |tool: &ToolEntry, member: &str| {
+            let of_it = standings.iter().find(|row| row["tool_id"] == word(tool.tool.id()));
+            of_it.map(|row| row[member].clone()).unwrap_or_default()
+        };
         let tool_rows = tools.map(|tool| ToolRow {
             tool: tool.tool.id().to_string(),
             name: tool.wire_name.to_string(),
             side_effects: tool.tool.side_effects().iter().map(|class| class.as_str().to_owned()).collect(),
             scopes: tool.tool.scopes().iter().map(ToString::to_string).collect(),
             idempotency: word(&tool.tool.idempotency()),
+            bound: tool.tool.bound(),
             trust: tool.server.trust_in(tool.tool.id()).as_str().to_owned(),
+            score: standing(tool, "score"),
+            last_event: standing(tool, "last_event"),
         });
+        let drifted = upstream.and_then(|upstream| upstream.drifted());
         Ok(ServerDetail {
             server: record(entry),
+            registration: serde_json::to_value(&**told).unwrap_or_default(),
             justification: told.justification.clone(),
             halt: told.halt.clone(),
             registered_by: told.registered_by.clone(),
@@ -317,8 +353,9 @@ impl ServerService {
             instructions_sha256: told.instructions_sha256.map(|digest| digest.to_string()),
             declarations: vec![told.declaration_version.to_string()],
             tool_rows: tool_rows.collect(),
-            drifted: upstream.is_some_and(|upstream| upstream.drifted().is_some()),
+            drifted: drifted.is_some(),
             drift: drift.collect(),
+            pending: drifted.map(|live| pending(entry, &live)).unwrap_or_default(),
             connection: status.as_ref().map(|status| format!("{:?}", status.phase).to_lowercase()),
             waivers: told.isolation_reason.iter().cloned().collect(),
             scope_rows: scopes(entry.declaration.document()),
@@ -595,6 +632,20 @@ fn scope_row(name: &str, scope: &Value) -> ScopeRow {
         _ => String::new(),
     };
     ScopeRow { name: name.to_owned(), kind: kind.to_owned(), reaches }
+}
+
+/// What a server that may change lists otherwise, and what that is until somebody declares it (GOV-502).
+fn pending(entry: &ServerEntry, live: &LiveSurface) -> Vec<PendingRow> {
+    if entry.record.surface != Surface::Dynamic {
+        return Vec::new();
+    }
+    let difference = entry.declaration.drift(live);
+    let changed = difference.changed.iter().map(|change| change.tool.clone());
+    let waiting: Vec<String> = names(&difference.added.iter().cloned().chain(changed).collect::<Vec<_>>());
+    let gone = names(&difference.removed);
+    let row = |state: Availability| move |name: String| PendingRow { name, state: word(&state) };
+    let waiting = waiting.into_iter().map(row(Availability::PendingRedeclaration));
+    waiting.chain(gone.into_iter().map(row(Availability::Withdrawn))).collect()
 }
 
 /// Names that a server made up, safe to show (ADM-5).

@@ -120,7 +120,7 @@ impl SessionService {
     pub fn checkpoints(&self) -> Vec<CheckpointRecord> {
         let rows = self.control.sessions();
         rows.iter()
-            .filter_map(|row| Some(checkpoint(row.checkpoint.as_ref()?, row.checkpoint_epoch)))
+            .filter_map(|row| Some(CheckpointRecord::of(row.checkpoint.as_ref()?, row.checkpoint_epoch)))
             .collect()
     }
 
@@ -187,19 +187,21 @@ fn lock(row: &TurnRow) -> LockRecord {
     }
 }
 
-fn checkpoint(checkpoint: &Checkpoint, epoch: u64) -> CheckpointRecord {
-    CheckpointRecord {
-        session_id: checkpoint.session_id.to_string(),
-        client_id: checkpoint.principal.to_string(),
-        client: checkpoint.client.clone(),
-        trigger: checkpoint.trigger.as_str().to_owned(),
-        reason: checkpoint.reason.clone(),
-        server_id: checkpoint.server.as_ref().map(ToString::to_string),
-        epoch,
-        opened_at: checkpoint.opened_at.to_string(),
-        proposal_id: checkpoint.proposal_id.map(|id| id.to_string()),
-        approval_id: checkpoint.approval_id.map(|id| id.to_string()),
-        fingerprint: checkpoint.fingerprint.as_ref().map(word),
+impl CheckpointRecord {
+    pub(crate) fn of(checkpoint: &Checkpoint, epoch: u64) -> Self {
+        Self {
+            session_id: checkpoint.session_id.to_string(),
+            client_id: checkpoint.principal.to_string(),
+            client: checkpoint.client.clone(),
+            trigger: checkpoint.trigger.as_str().to_owned(),
+            reason: checkpoint.reason.clone(),
+            server_id: checkpoint.server.as_ref().map(ToString::to_string),
+            epoch,
+            opened_at: checkpoint.opened_at.to_string(),
+            proposal_id: checkpoint.proposal_id.map(|id| id.to_string()),
+            approval_id: checkpoint.approval_id.map(|id| id.to_string()),
+            fingerprint: checkpoint.fingerprint.as_ref().map(word),
+        }
     }
 }
 

@@ -50,6 +50,15 @@ pub struct TrustRecord {
     pub last_event: u64,
 }
 
+/// What the log says of trust, held against what the gateway goes by (GOV-1103).
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct TrustVerified {
+    /// How many records the log comes to.
+    pub checked: u64,
+    /// Those that differ.
+    pub differences: Value,
+}
+
 /// Trust.
 #[derive(Debug, Clone)]
 pub struct TrustService {
@@ -64,6 +73,13 @@ impl TrustService {
     /// Every record, servers before their tools.
     pub async fn list(&self) -> Vec<TrustRecord> {
         self.control.trust_records().await.iter().map(|row| self.record(row)).collect()
+    }
+
+    /// Computes everything again from the first record of the log, and compares.
+    pub async fn verify(&self) -> Result<TrustVerified, AdminError> {
+        let verified = self.control.verify_trust().await?;
+        let checked = verified["checked"].as_u64().unwrap_or_default();
+        Ok(TrustVerified { checked, differences: verified["differences"].clone() })
     }
 
     /// Trusts what has earned it.

@@ -80,6 +80,9 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<ApprovalRecord>>, AdminErr
                 .is_none_or(|action| row.action_type.split('+').any(|a| a == action.as_str()))
             && args.tool.as_ref().is_none_or(|tool| is_tool(&row.tool, tool.as_str()))
     });
+    if cx.is_for_an_agent() {
+        rows.iter_mut().for_each(|row| row.decisions.clear());
+    }
     Ok(Reply::page(args.page.cut(rows), args.page))
 }
 

@@ -123,13 +123,22 @@ async fn sessions(cx: Cx, args: Sessions) -> Result<Reply<Vec<SessionRecord>>, A
             && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
+    rows.iter_mut().for_each(|row| fit_for_its_reader(&cx, row));
     Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+/// Why an operator stopped a session is what it tells the agent, if it likes.
+fn fit_for_its_reader(cx: &Cx, row: &mut SessionRecord) {
+    if let Some(live) = row.live.as_mut().filter(|_| cx.is_for_an_agent()) {
+        live.checkpoint = None;
+    }
 }
 
 async fn session(cx: Cx, args: OneSession) -> Result<Reply<SessionRecord>, AdminError> {
     let id = args.session_id.0.to_string();
     let found = cx.history().sessions().await?.into_iter().find(|row| row.session_id == id);
-    let found = found.filter(|row| cx.may_see(&row.client_id));
+    let mut found = found.filter(|row| cx.may_see(&row.client_id));
+    found.iter_mut().for_each(|row| fit_for_its_reader(&cx, row));
     found.map(Reply::ok).ok_or_else(|| AdminError::not_found(format!("session '{id}' does not exist")))
 }
 

@@ -108,6 +108,12 @@ pub struct KeyRecord {
     /// Whether it is the one that the log announced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub check: Option<String>,
+    /// What it seals, if it is one of the evidence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Of which day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub day: Option<String>,
     /// Whether it is kept beyond its time.
     pub held: bool,
     /// Whether its time is over.

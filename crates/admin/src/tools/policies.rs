@@ -32,7 +32,7 @@ args! {
 }
 
 args! {
-    pub(crate) struct Explain { tool: NonBlank, arguments: JsonObject, client_id: NonBlank, version: Option<Version> }
+    pub(crate) struct Explain { tool: NonBlank, arguments: JsonObject, client_id: Option<NonBlank>, version: Option<Version> }
 }
 
 args! {
@@ -86,7 +86,7 @@ async fn get(cx: Cx, args: Get) -> Result<Reply<PolicyDetail>, AdminError> {
 
 async fn explain(cx: Cx, args: Explain) -> Result<Reply<ExplanationRecord>, AdminError> {
     let arguments = Value::Object(args.arguments.0).to_string();
-    let (client, tool) = (args.client_id.as_str(), args.tool.as_str());
+    let (client, tool) = (args.client_id.as_ref().map(NonBlank::as_str), args.tool.as_str());
     Ok(Reply::ok(cx.policies().explain(client, tool, &arguments, args.version.map(number)).await?))
 }
 

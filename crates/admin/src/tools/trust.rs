@@ -2,12 +2,12 @@
 
 use portcullis_core::{ApprovalId, Clock as _, ServerIdentity, SystemClock};
 
-use crate::args::{Ident, NonBlank, Page, TimeWindow};
+use crate::args::{Ident, NoArgs, NonBlank, Page, TimeWindow};
 use crate::error::AdminError;
 use crate::grant::{AdminGrant, TargetId};
 use crate::registry::Module;
 use crate::reply::{Committed, Reply};
-use crate::services::{GrantRecord, TrustEvent, TrustRecord, short};
+use crate::services::{GrantRecord, TrustEvent, TrustRecord, TrustVerified, short};
 use crate::tool::{admin_tool, read_tool};
 use crate::tools::approvals::is_tool;
 use crate::{Cx, args, words};
@@ -57,6 +57,7 @@ pub(super) fn module() -> Module {
         tools: vec![
             read_tool("trust", "list", "List the trust that servers and tools have earned.", list),
             read_tool("trust", "history", "Tell what became of the trust in a tool or server.", history),
+            read_tool("trust", "verify", "Compute all trust again from the log, and compare.", verify),
             admin_tool("trust", "grant", "Trust a tool or server that has earned it.", grant),
             admin_tool("trust", "revoke", "Take all trust back from a tool or server.", revoke),
             read_tool("grants", "list", "List what operators granted.", grants).for_owners(),
@@ -69,10 +70,17 @@ async fn list(cx: Cx, args: List) -> Result<Reply<Vec<TrustRecord>>, AdminError>
     let mut rows = cx.trust().list().await;
     rows.retain(|row| {
         args.server_id.as_ref().is_none_or(|id| row.server_id == id.0.as_str())
-            && args.tool.as_ref().is_none_or(|tool| row.tool == tool.as_str())
+            && args
+                .tool
+                .as_ref()
+                .is_none_or(|tool| row.tool == tool.as_str() || row.tool_id.as_deref() == Some(tool.as_str()))
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
     Ok(Reply::page(args.page.cut(rows), args.page))
+}
+
+async fn verify(cx: Cx, _: NoArgs) -> Result<Reply<TrustVerified>, AdminError> {
+    Ok(Reply::ok(cx.trust().verify().await?))
 }
 
 async fn history(cx: Cx, args: History) -> Result<Reply<Vec<TrustEvent>>, AdminError> {
@@ -105,6 +113,9 @@ async fn grants(cx: Cx, args: Grants) -> Result<Reply<Vec<GrantRecord>>, AdminEr
             && args.client_id.as_ref().is_none_or(|client| row.client_id == client.as_str())
             && args.state.is_none_or(|state| row.state == state.as_str())
     });
+    if cx.is_for_an_agent() {
+        rows.iter_mut().for_each(|row| row.decisions.clear());
+    }
     Ok(Reply::page(args.page.cut(rows), args.page))
 }
 

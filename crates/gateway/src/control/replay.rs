@@ -76,6 +76,11 @@ struct Recorded {
 }
 
 impl Control {
+    /// Whether calls are answered from a cassette instead of being made (AUD-70).
+    pub fn replays(&self) -> bool {
+        self.options.replay.is_some()
+    }
+
     /// Writes every recorded result, of one session or of all, to a cassette. Returns how many.
     pub async fn record_cassette(
         &self,

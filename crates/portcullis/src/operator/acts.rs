@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use portcullis_core::{Clock as _, ErrorCode, SystemClock};
-use portcullis_governance::approval::State;
+use portcullis_governance::approval::Scope;
 use portcullis_governance::broker::vault::Kind;
 use serde_json::{Value, json};
 
 use super::arguments::{accept_args, bundle_args, draft_args, register_args};
 use super::door::{Door, NO_REASON};
-use super::rows::{approval, approval_decided, granted, operation_row, record, server, session};
+use super::rows::{
+    activation, approval, approval_row, granted, operation_row, record, server, session, trust,
+};
 use super::{Answer, Request};
 use crate::failure::Failure;
 use crate::identity::Passphrase;
@@ -79,27 +81,18 @@ pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Answer {
         }
         Request::ApproveGrant { .. } | Request::ApproveDeny { .. } => decided(door, request).await?,
         Request::TrustGrant { id, reason } => {
-            let done = door.act(json!({"tool": id, "state": "trusted"}), reason).await?;
-            done.seen.trust_record(id).await?
+            trust(&door.act(json!({"tool": id, "state": "trusted"}), reason).await?.said)
         }
-        Request::TrustRevoke { id, reason } => {
-            door.act(json!({"tool": id}), reason).await?.seen.trust_record(id).await?
-        }
+        Request::TrustRevoke { id, reason } => trust(&door.act(json!({"tool": id}), reason).await?.said),
         Request::CatalogRefresh => door.write(json!({})).await?.said,
         Request::PolicyApply { bundle, reason } => {
-            let done = door.act(json!({"bundle": bundle_args(bundle)}), reason).await?;
-            json!(done.seen.activations().await.last())
+            activation(&door.act(json!({"bundle": bundle_args(bundle)}), reason).await?.said)
         }
         Request::PolicyRollback { version, reason } => {
-            let done = door.act(json!({"version": version}), reason).await?;
-            json!(done.seen.activations().await.last())
+            activation(&door.act(json!({"version": version}), reason).await?.said)
         }
         Request::GrantsRevoke { id, reason } => {
-            let id = approval(id)?;
-            let mut before = granted(&door.look_by("grants_list")?.approval(id)?);
-            door.act(json!({"grant_id": id}), reason).await?;
-            before["state"] = json!(State::Revoked);
-            before
+            granted(&door.act(json!({"grant_id": approval(id)?}), reason).await?.said)
         }
         Request::PermitRevoke { id, kill, reason } => {
             door.act(json!({"permit_id": id, "kill": kill}), reason).await?.said
@@ -162,31 +155,28 @@ pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Answer {
 
 /// What waits for an operator; what waits for a second operator is decided by the same command (ADM-54).
 async fn decided(door: &Door<'_>, request: &Request) -> Answer {
-    let looking = door.look_by("approvals_get")?;
     Ok(match request {
-        Request::ApproveGrant { id, reason, .. } if looking.is_operation(id) => {
-            let detail = door.ask("approvals_get", json!({"approval_id": id})).await?;
-            let args =
-                json!({"approval_id": id, "scope": "once", "presented_sha256": detail["presented_sha256"]});
-            let decided = door.act(args, reason).await?.said;
-            let mut document = operation_row(&decided);
-            (document["scope"], document["result"]) = (json!("once"), decided["result"].clone());
-            document
-        }
-        Request::ApproveDeny { id, reason } if looking.is_operation(id) => {
-            operation_row(&door.act(json!({"approval_id": id}), reason).await?.said)
-        }
         Request::ApproveGrant { id, scope, reason } => {
             let id = approval(id)?;
-            let seen = looking.approval(id)?.presented_sha256;
-            let args = json!({"approval_id": id, "scope": scope, "presented_sha256": seen});
-            let done = door.act(args, reason).await?;
-            approval_decided(done.seen, id, &done.said)?
+            let shown = door.ask("approvals_get", json!({"approval_id": id})).await?;
+            let is_operation = shown["action_type"] == "admin";
+            let scope = if is_operation { Scope::Once } else { *scope };
+            let args =
+                json!({"approval_id": id, "scope": scope, "presented_sha256": shown["presented_sha256"]});
+            let decided = door.act(args, reason).await?.said;
+            if !is_operation {
+                return Ok(approval_row(&decided));
+            }
+            let mut document = operation_row(&decided);
+            (document["scope"], document["result"]) = (json!(scope), decided["result"].clone());
+            document
         }
         Request::ApproveDeny { id, reason } => {
-            let id = approval(id)?;
-            let done = door.act(json!({"approval_id": id}), reason).await?;
-            approval_decided(done.seen, id, &done.said)?
+            let decided = door.act(json!({"approval_id": approval(id)?}), reason).await?.said;
+            match decided["action_type"] == "admin" {
+                true => operation_row(&decided),
+                false => approval_row(&decided),
+            }
         }
         other => return Err(nothing_to_do(other)),
     })

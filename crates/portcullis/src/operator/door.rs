@@ -3,11 +3,12 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use portcullis_admin::{Actor, AdminError, Channel, Envelope, Invoker};
+use portcullis_admin::{Actor, AdminError, Channel, DomainCode, Envelope, Invoker};
 use portcullis_core::{ErrorCode, ServerIdentity};
 use portcullis_gateway::Control;
 use portcullis_gateway::control::{CaptureKind, Given};
 use portcullis_governance::operator::OperatorProof;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -59,19 +60,6 @@ impl<'d> Door<'d> {
         told.unwrap_or_else(|| Err(hidden(self.tool))).map_err(masked)
     }
 
-    /// What there is to look at beside a call of the tool, which the caller makes.
-    pub(super) fn look(&self) -> Result<&Looking<'d>, Failure> {
-        self.look_by(self.tool)
-    }
-
-    /// The same beside another tool.
-    pub(super) fn look_by(&self, tool: &str) -> Result<&Looking<'d>, Failure> {
-        match self.invoker.sees(tool, Some(&self.actor()), Channel::Operator) {
-            true => Ok(&self.looking),
-            false => Err(hidden(tool)),
-        }
-    }
-
     /// How many approvals there are of a server's tools: what ends with it.
     pub(super) fn approvals_of(&self, server: &ServerIdentity) -> usize {
         self.looking.approvals_of(server)
@@ -90,6 +78,25 @@ impl<'d> Door<'d> {
     /// Asks a tool that changes nothing.
     pub(super) async fn ask(&self, tool: &str, args: Value) -> Answer {
         told(tool, &self.call(tool, args).await)
+    }
+
+    /// The same about something that may not be there, which is said as commands say it.
+    pub(super) async fn found(&self, tool: &str, args: Value, absent: impl FnOnce() -> String) -> Answer {
+        let envelope = self.call(tool, args).await;
+        match envelope.failure().filter(|error| error.code() == DomainCode::NotFound) {
+            Some(_) => Err(Failure::new(ErrorCode::NotFound, absent())),
+            None => told(tool, &envelope),
+        }
+    }
+
+    /// The same with arguments as they were written.
+    pub(super) async fn ask_raw(&self, tool: &str, args: &RawValue) -> Answer {
+        told(tool, &self.invoker.call(tool, args, Some(&self.actor()), Channel::Operator).await)
+    }
+
+    /// Whether the operator sees another tool.
+    pub(super) fn sees(&self, tool: &str) -> bool {
+        self.invoker.sees(tool, Some(&self.actor()), Channel::Operator)
     }
 
     /// Every row of a tool that lists, page after page.

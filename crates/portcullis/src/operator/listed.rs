@@ -1,23 +1,34 @@
 //! Lists that are the rows of a tool, told in the words of commands: the data is the tool's, and nothing is looked up beside it
 //! (ADM-1, ADM-2).
 
+use portcullis_governance::approval::State;
 use serde_json::{Value, json};
 
 use super::Request;
 use super::door::Door;
+use super::rows::{approval_row, granted, operation_row, trust};
 use crate::failure::Failure;
 
 /// The rows, if the request is for such a list.
 pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Option<Result<Vec<Value>, Failure>> {
+    match request {
+        Request::ApproveList { status } => return Some(approvals(door, *status).await),
+        Request::AuditKeys => return Some(keys(door).await),
+        _ => {}
+    }
     let (tool, args, row): (_, _, fn(&Value) -> Option<Value>) = match request {
         Request::McpList => ("servers_list", json!({}), server),
         Request::TrustList { server, state } => {
-            ("trust_list", json!({"server_id": server, "state": state}), trust)
+            ("trust_list", json!({"server_id": server, "state": state}), |row| Some(trust(row)))
         }
         Request::CheckpointList => ("checkpoints_list", json!({}), checkpoint),
         Request::OperatorTokenList => ("tokens_list", json!({}), as_it_is),
         Request::KeyList => ("clients_list", json!({}), key),
         Request::SecretList => ("credentials_list", json!({}), secret),
+        Request::GrantsList => ("grants_list", json!({}), |row| Some(granted(row))),
+        Request::SessionList => ("sessions_list", json!({}), session),
+        Request::OperatorList => ("users_list", json!({}), |row| row.get("enrolment").cloned()),
+        Request::ArtifactList => ("artifacts_list", json!({}), |row| row.get("record").cloned()),
         Request::PermitList { state } => ("permits_list", json!({"state": state}), as_it_is),
         _ => return None,
     };
@@ -32,6 +43,42 @@ pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Option<Result
     Some(told)
 }
 
+/// Approvals of calls, and after them the admin operations that wait for a second operator (ADM-54).
+async fn approvals(door: &Door<'_>, status: Option<State>) -> Result<Vec<Value>, Failure> {
+    let rows = door.rows("approvals_list", json!({"status": status})).await?;
+    let (operations, calls): (Vec<&Value>, Vec<&Value>) =
+        rows.iter().partition(|row| row["action_type"] == "admin");
+    Ok(calls.into_iter().map(approval_row).chain(operations.into_iter().map(operation_row)).collect())
+}
+
+/// The keys of the evidence. The tool lists them all at once.
+async fn keys(door: &Door<'_>) -> Result<Vec<Value>, Failure> {
+    let all = door.ask("keys_list", json!({})).await?;
+    let of_evidence = all.as_array().into_iter().flatten().filter(|key| key["purpose"] == "evidence");
+    let told = |key: &Value| {
+        json!({
+            "check": key["check"], "class": key["class"], "day": key["day"], "expired": key["expired"], "held": key["held"],
+            "key": key["kid"],
+        })
+    };
+    Ok(of_evidence.map(told).collect())
+}
+
+/// A session that is still there.
+fn session(row: &Value) -> Option<Value> {
+    let used_at = row.get("used_at")?;
+    let mut told = json!({
+        "session_id": row["session_id"], "principal": row["client_id"], "client": row["client"], "state": row["state"],
+        "opened_at": row["started_at"], "used_at": used_at, "steps": row["steps"],
+        "checkpoint_epoch": row["checkpoint_epoch"],
+    });
+    if let Some(mut found) = row.get("checkpoint").and_then(checkpoint) {
+        found.as_object_mut().map(|found| found.shift_remove("epoch"));
+        told["checkpoint"] = found;
+    }
+    Some(told)
+}
+
 fn as_it_is(row: &Value) -> Option<Value> {
     Some(row.clone())
 }
@@ -42,28 +89,6 @@ fn server(row: &Value) -> Option<Value> {
         "surface": row["surface"], "tier": {"requested": row["tier_requested"], "assigned": row["tier_assigned"]},
         "tools": row["tools"], "worst_trust": row["worst_trust"], "isolation": row["isolation_class"],
     }))
-}
-
-fn trust(row: &Value) -> Option<Value> {
-    let mut told = json!({"boundary_id": row["tool"], "tool_id": row["tool_id"], "server": row["server_id"]});
-    for name in [
-        "state",
-        "recorded",
-        "eligible",
-        "tier",
-        "score",
-        "clean",
-        "days",
-        "sessions",
-        "violations",
-        "reset_epoch",
-        "policy_version",
-        "since",
-        "last_event",
-    ] {
-        told[name] = row[name].clone();
-    }
-    Some(told)
 }
 
 fn checkpoint(row: &Value) -> Option<Value> {
@@ -111,7 +136,7 @@ mod tests {
     fn members_keep_their_values_under_other_names() {
         let told = checkpoint(&json!({"client_id": "agent:ci", "trigger": "operator", "epoch": 3})).unwrap();
         assert_eq!(told, json!({"principal": "agent:ci", "trigger": "operator", "epoch": 3}));
-        let told = trust(&json!({"tool": "spy", "server_id": "spy", "score": 3})).unwrap();
+        let told = trust(&json!({"tool": "spy", "server_id": "spy", "score": 3}));
         assert_eq!(
             (&told["boundary_id"], &told["tool_id"], &told["score"]),
             (&json!("spy"), &Value::Null, &json!(3))

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use portcullis_core::{ApprovalId, ServerIdentity};
+use portcullis_core::ServerIdentity;
 use portcullis_gateway::access::agent_keys::AgentKey;
-use portcullis_gateway::control::{Activation, Enrolled, OperatorToken, SessionRow, Waiver};
+use portcullis_gateway::control::{Enrolled, OperatorToken, SessionRow, Waiver};
 use portcullis_gateway::edge::Edge;
 use portcullis_gateway::exposure::Mode;
 use portcullis_gateway::world::World;
 use portcullis_gateway::{Control, ControlError};
-use portcullis_governance::approval::{Approval, State};
 use portcullis_governance::operator::OperatorProof;
-use portcullis_governance::policy::Bundle;
 use serde_json::{Value, json};
 
 use super::Answer;
@@ -33,10 +31,6 @@ impl<'d> Looking<'d> {
         self.control.world()
     }
 
-    pub(super) fn approvals(&self, status: Option<State>) -> Vec<Approval> {
-        self.control.approvals(status)
-    }
-
     pub(super) fn approvals_of(&self, server: &ServerIdentity) -> usize {
         self.control.approvals_of(server).len()
     }
@@ -54,31 +48,6 @@ impl<'d> Looking<'d> {
     /// Whether agents run as another user than operators (GOV-105).
     pub(super) fn separation(&self) -> Value {
         json!({"separation": self.control.separation(), "shared": self.control.agents_share_our_user()})
-    }
-
-    pub(super) fn approval(&self, id: ApprovalId) -> Result<Approval, ControlError> {
-        self.control.approval(id)
-    }
-
-    pub(super) fn presented(&self, id: ApprovalId) -> Result<Value, ControlError> {
-        self.control.presented(id)
-    }
-
-    /// Whether an approval is that of an admin operation (ADM-54).
-    pub(super) fn is_operation(&self, id: &str) -> bool {
-        self.control.kept_one("operation", id).is_some()
-    }
-
-    pub(super) async fn trust_records(&self) -> Vec<Value> {
-        self.control.trust_records().await
-    }
-
-    pub(super) async fn trust_record(&self, id: &str) -> Answer {
-        Ok(self.control.trust_record(id).await?)
-    }
-
-    pub(super) async fn verify_trust(&self) -> Answer {
-        Ok(self.control.verify_trust().await?)
     }
 
     pub(super) fn browse(
@@ -114,19 +83,6 @@ impl<'d> Looking<'d> {
         json!(self.control.result_sizes(seconds, limit))
     }
 
-    pub(super) async fn activations(&self) -> Vec<Activation> {
-        self.control.activations().await
-    }
-
-    /// The ids of the policies in a bundle.
-    pub(super) async fn policies_in(&self, bundle: &Bundle) -> Answer {
-        Ok(json!(self.control.validate_policy(bundle).await?.ids()))
-    }
-
-    pub(super) fn explain(&self, agent: Option<&str>, tool: &str, args: &str) -> Answer {
-        Ok(json!(self.control.explain(agent, tool, args)?))
-    }
-
     pub(super) fn sessions(&self) -> Vec<SessionRow> {
         self.control.sessions()
     }
@@ -159,16 +115,8 @@ impl<'d> Looking<'d> {
         self.control.waiver(server, facility)
     }
 
-    pub(super) fn artifacts(&self) -> Value {
-        json!(self.control.artifacts())
-    }
-
     /// Part of an artifact, on record before it is shown.
     pub(super) async fn view_artifact(&self, handle: &str, selector: &Value) -> Answer {
         Ok(self.control.view_artifact(self.operator, handle, selector).await?)
-    }
-
-    pub(super) async fn evidence_keys(&self) -> Answer {
-        Ok(json!(self.control.evidence_keys().await?))
     }
 }

@@ -314,9 +314,8 @@ impl Request {
             Request::ApproveShow { .. } => Look("approvals_get"),
             Request::ApproveGrant { .. } => Act("approvals_approve"),
             Request::ApproveDeny { .. } => Act("approvals_reject"),
-            Request::TrustList { .. } | Request::TrustShow { .. } | Request::TrustVerify => {
-                Look("trust_list")
-            }
+            Request::TrustList { .. } | Request::TrustShow { .. } => Look("trust_list"),
+            Request::TrustVerify => Look("trust_verify"),
             Request::TrustGrant { .. } => Act("trust_grant"),
             Request::TrustRevoke { .. } => Act("trust_revoke"),
             Request::CatalogBrowse { .. } | Request::CatalogFindings => Look("tools_list"),

@@ -8,16 +8,16 @@ use crate::approvals::{answer, enrol, with_passphrases};
 use crate::support::{Daemon, Home, Spy};
 
 const PASSPHRASES: &str = "[approvals]\nwait = \"300ms\"\n[operator]\nauth = [\"passphrase\"]\n";
-const ANN: (&str, &str) = ("ann", "ann likes quiet gates");
-const BOB: (&str, &str) = ("bob", "bob likes heavy gates");
+pub(crate) const ANN: (&str, &str) = ("ann", "ann likes quiet gates");
+pub(crate) const BOB: (&str, &str) = ("bob", "bob likes heavy gates");
 
-fn by(home: &Home, (name, passphrase): (&str, &str), args: &[&str]) -> (i32, Value) {
+pub(crate) fn by(home: &Home, (name, passphrase): (&str, &str), args: &[&str]) -> (i32, Value) {
     let args = [&["--operator", name, "--passphrase-fd", "3"], args].concat();
     answer(&with_passphrases(home, &args, passphrase, "something that is new"))
 }
 
 /// A tool, called by command.
-fn call(home: &Home, who: (&str, &str), tool: &str, args: Value) {
+pub(crate) fn call(home: &Home, who: (&str, &str), tool: &str, args: Value) {
     let mut args = args;
     args["confirm"] = json!(true);
     args["reason"] = json!("for a test");
@@ -26,7 +26,7 @@ fn call(home: &Home, who: (&str, &str), tool: &str, args: Value) {
 }
 
 /// Two operators, and a spy.
-fn two_operators() -> Home {
+pub(crate) fn two_operators() -> Home {
     let home = Home::new(PASSPHRASES);
     enrol(&home, ANN.0, ANN.1);
     let enrolling =

@@ -224,6 +224,7 @@ impl Sample {
             ("tools_dry_run", echo.clone(), Done),
             ("trust_list", json!({}), Done),
             ("trust_history", json!({"tool": "spy/echo"}), Done),
+            ("trust_verify", json!({}), Done),
             ("users_list", json!({}), Done),
             ("webhooks_list", json!({}), Done),
             // What changes something, and destroys nothing.

@@ -12,6 +12,7 @@ mod audit;
 mod bounded;
 mod bucket;
 mod by_command;
+mod by_reading;
 mod canary;
 mod captures;
 mod checkpoints;

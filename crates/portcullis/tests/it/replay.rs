@@ -89,6 +89,11 @@ fn a_recorded_session_is_played_with_the_server_absent_byte_for_byte() {
     // Nothing is left open for the next start to close.
     home.json(&["mcp", "list"]);
     assert!(home.events("permit.invalidated").is_empty());
+    // AUD-70: which sessions were played is told of each.
+    let sessions = home.json(&["admin", "call", "sessions_list", "--json", "{}"]);
+    let modes: std::collections::BTreeSet<&str> =
+        sessions["data"].as_array().unwrap().iter().filter_map(|row| row["mode"].as_str()).collect();
+    assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["live", "replay"], "{sessions}");
 }
 
 #[test]
