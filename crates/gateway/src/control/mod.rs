@@ -29,6 +29,7 @@ mod keys;
 mod measures;
 mod opened;
 mod operators;
+mod passkeys;
 mod people;
 mod permits;
 mod policy;
@@ -100,6 +101,7 @@ pub use importing::{FoundServer, ImportSource, Imported};
 pub use kept::{Document, Kept, Versioned};
 pub use opened::Opened;
 pub use operators::{Claimant, Credential, Enrolled, Enrolment};
+pub use passkeys::{Invitation, Passkey};
 pub use people::{AdminOptions, OWNER, Role, User};
 pub use permits::{Invalidated, Meant};
 pub use policy::Activation;
@@ -354,6 +356,8 @@ pub struct Control {
     orders: Arc<crate::orders::OrdersCell>,
     meter: Arc<crate::quotas::Meter>,
     captures: captures::Captures,
+    /// Operators who may enrol a passkey.
+    invitations: passkeys::Invitations,
     lifecycle: Arc<crate::lifecycle::Lifecycle>,
     /// How often and how much, as calls read it.
     limits: Arc<arc_swap::ArcSwap<CallOptions>>,
