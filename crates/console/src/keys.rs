@@ -173,12 +173,6 @@ pub(crate) async fn begin_enrolment(State(console): State<Arc<Console>>, body: B
 struct Made {
     token: String,
     label: String,
-    #[serde(flatten)]
-    registration: MadeKey,
-}
-
-#[derive(Debug, Deserialize)]
-struct MadeKey {
     client_data: String,
     attestation: String,
 }
@@ -189,8 +183,8 @@ pub(crate) async fn finish_enrolment(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let Ok(Made { token, label, registration }) = serde_json::from_slice(&body) else { return unreadable() };
-    let MadeKey { client_data, attestation } = registration;
+    let made = serde_json::from_slice::<Made>(&body);
+    let Ok(Made { token, label, client_data, attestation }) = made else { return unreadable() };
     let registration = Registration { client_data, attestation };
     match console.control.enrol_passkey(&token, &label, &registration).await {
         Ok(enrolled) => {
