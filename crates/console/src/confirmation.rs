@@ -231,8 +231,12 @@ pub(crate) async fn challenge(
 ) -> Response {
     let token = headers.get("x-csrf-token").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let session = console.session(&headers, Use::Acts).filter(|session| session.wrote(token));
-    let Some((session, passkey)) = session.and_then(|session| Some((session.clone(), session.passkey?))) else {
-        return refused(StatusCode::UNAUTHORIZED, "only a session that began with a security key has one to ask");
+    let Some((session, passkey)) = session.and_then(|session| Some((session.clone(), session.passkey?)))
+    else {
+        return refused(
+            StatusCode::UNAUTHORIZED,
+            "only a session that began with a security key has one to ask",
+        );
     };
     let Ok(Wanted { path, sha256 }) = serde_json::from_slice(&body) else {
         return refused(StatusCode::BAD_REQUEST, "send {\"path\": …, \"sha256\": digest of the body}");

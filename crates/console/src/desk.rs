@@ -60,7 +60,11 @@ impl Console {
         // GOV-104: here, so that no page can forget it.
         if self.wants_key(session, tool) {
             let message = "Your security key has to sign this.".to_owned();
-            return Err(Refused { status: StatusCode::UNAUTHORIZED, message, unsigned: self.unsigned(session) });
+            return Err(Refused {
+                status: StatusCode::UNAUTHORIZED,
+                message,
+                unsigned: self.unsigned(session),
+            });
         }
         let actor = Actor::operator(session.operator.clone());
         let envelope = self.invoker.call_value(tool, &args, Some(&actor), Channel::Operator).await;

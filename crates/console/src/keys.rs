@@ -112,7 +112,9 @@ pub(crate) async fn add(
     match console.control.fetch_key(&session.operator, &text(&invited["capture_id"])) {
         Ok(link) => Redirect::to(link.expose()).into_response(),
         // ADM-54: nothing has happened yet.
-        Err(_) => Message::new(frame, "Not yet", "Another operator must agree first.").with(StatusCode::ACCEPTED),
+        Err(_) => {
+            Message::new(frame, "Not yet", "Another operator must agree first.").with(StatusCode::ACCEPTED)
+        }
     }
 }
 
@@ -203,15 +205,12 @@ pub(crate) async fn begin_login(State(console): State<Arc<Console>>) -> Response
     };
     let random = console.logins.give("", Instant::now());
     let challenge = request_digest(&random, "", LOGIN);
-    Json(json!({"random": random, "challenge": base64url(challenge.as_bytes()), "rp_id": party.id})).into_response()
+    Json(json!({"random": random, "challenge": base64url(challenge.as_bytes()), "rp_id": party.id}))
+        .into_response()
 }
 
 /// A key signed: a session begins, or it does not. Whose key it is says who it is.
-pub(crate) async fn log_in(
-    State(console): State<Arc<Console>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
+pub(crate) async fn log_in(State(console): State<Arc<Console>>, headers: HeaderMap, body: Bytes) -> Response {
     let fields = fields(&body);
     let field = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     let next = local_path(field("next"));
@@ -233,7 +232,9 @@ pub(crate) async fn log_in(
                 Err(error) => Err(error),
             }
         }
-        Err(_) => Err(ControlError::new(ErrorCode::OperatorAuth, "the browser sent no answer of a security key")),
+        Err(_) => {
+            Err(ControlError::new(ErrorCode::OperatorAuth, "the browser sent no answer of a security key"))
+        }
     };
     match proved {
         Ok((proof, passkey)) => console.begin_session(proof, Some(passkey), next),

@@ -55,11 +55,7 @@ pub(crate) async fn page(
 }
 
 /// A name and a passphrase: a session begins, or it does not.
-pub(crate) async fn begin(
-    State(console): State<Arc<Console>>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
+pub(crate) async fn begin(State(console): State<Arc<Console>>, headers: HeaderMap, body: Bytes) -> Response {
     let mut fields = fields(&body);
     let mut field = |name: &str| match fields.remove(name) {
         Some(serde_json::Value::String(text)) => text,

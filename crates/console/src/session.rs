@@ -117,14 +117,8 @@ impl Sessions {
         now: Instant,
     ) -> Secret<String> {
         let id = token();
-        let session = Session {
-            operator,
-            enrolled_at,
-            passkey,
-            confirmed: false,
-            sent: None,
-            csrf: Arc::new(token()),
-        };
+        let session =
+            Session { operator, enrolled_at, passkey, confirmed: false, sent: None, csrf: Arc::new(token()) };
         let mut kept = self.lock();
         kept.retain(|_, kept| !kept.is_over(self.life, now));
         if kept.len() >= MAX_SESSIONS {

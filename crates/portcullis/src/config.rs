@@ -311,8 +311,9 @@ impl OperatorSection {
         match RelyingParty::of(url) {
             Ok(_) => Ok(()),
             Err(problem) => {
-                let message =
-                    format!("operator.url: webauthn cannot be used at {url}: {problem}; name the host, as in https://gate.example");
+                let message = format!(
+                    "operator.url: webauthn cannot be used at {url}: {problem}; name the host, as in https://gate.example"
+                );
                 Err(Failure::field("operator.url", message))
             }
         }

@@ -42,7 +42,12 @@ pub(super) fn module() -> Module {
     Module {
         name: "organisation/enrolling",
         tools: vec![
-            admin_tool("users", "enrol", "Enrol an operator: with this ssh key, by a link for a passkey, else a passphrase.", enrol),
+            admin_tool(
+                "users",
+                "enrol",
+                "Enrol an operator: with this ssh key, by a link for a passkey, else a passphrase.",
+                enrol,
+            ),
             admin_tool("users", "remove_passkey", "Remove one passkey of an operator.", remove_passkey),
             admin_tool("users", "vouch", "Say that an operator is not who enrolled it.", vouch),
             read_tool("tokens", "list", "List tokens of operators' programs.", list),

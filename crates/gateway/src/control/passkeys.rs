@@ -77,8 +77,11 @@ impl Control {
         if !self.takes(Method::Webauthn) {
             return Err(missing("operator.auth does not name webauthn"));
         }
-        let Some(console) = self.options.console.as_deref().and_then(|console| Url::parse(console).ok()) else {
-            return Err(missing("security keys are used in the console: start the gateway first (portcullis serve)"));
+        let Some(console) = self.options.console.as_deref().and_then(|console| Url::parse(console).ok())
+        else {
+            return Err(missing(
+                "security keys are used in the console: start the gateway first (portcullis serve)",
+            ));
         };
         RelyingParty::of(&console).map_err(|problem| missing(&format!("operator.url: {problem}")))
     }
@@ -154,7 +157,11 @@ impl Control {
     }
 
     /// Whether a key can be enrolled beside those that `known` has.
-    pub(super) fn is_new_passkey(&self, known: Option<&Enrolled>, passkey: &Passkey) -> Result<(), ControlError> {
+    pub(super) fn is_new_passkey(
+        &self,
+        known: Option<&Enrolled>,
+        passkey: &Passkey,
+    ) -> Result<(), ControlError> {
         if self.operators().iter().any(|other| other.passkeys.iter().any(|key| key.id == passkey.id)) {
             return Err(ControlError::new(ErrorCode::Conflict, "this key is enrolled already"));
         }

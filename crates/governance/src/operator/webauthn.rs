@@ -54,7 +54,8 @@ impl RelyingParty {
             Some(Host::Domain(_)) => Err("browsers use security keys only by https, or at localhost"),
             _ if loopback && console.scheme() == "http" => {
                 let port = console.port_or_known_default().unwrap_or(80);
-                let origin = if port == 80 { "http://localhost".into() } else { format!("http://localhost:{port}") };
+                let origin =
+                    if port == 80 { "http://localhost".into() } else { format!("http://localhost:{port}") };
                 Ok(Self { origin, id: "localhost".to_owned() })
             }
             _ => Err("browsers bind security keys to a host's name, and this is an address"),
@@ -147,7 +148,8 @@ impl Registration {
         let data = object.named("authData").and_then(Item::bytes).filter(|_| rest.is_empty());
         let data = AuthenticatorData::read(data.ok_or(unreadable)?).ok_or(unreadable)?;
         data.is_for(&expected.party)?;
-        let (id, key) = data.credential.ok_or("the authenticator made no key, or one of a kind that is not taken")?;
+        let (id, key) =
+            data.credential.ok_or("the authenticator made no key, or one of a kind that is not taken")?;
         Ok(Registered { id, key, counter: data.counter })
     }
 }
@@ -158,7 +160,8 @@ impl Assertion {
         let client = decoded(&self.client_data)?;
         expected.agrees("webauthn.get", &client)?;
         let authenticator = decoded(&self.authenticator_data)?;
-        let data = AuthenticatorData::read(&authenticator).ok_or("what the authenticator says is not readable")?;
+        let data =
+            AuthenticatorData::read(&authenticator).ok_or("what the authenticator says is not readable")?;
         data.is_for(&expected.party)?;
         let message = [authenticator.as_slice(), &Sha256::digest(&client)].concat();
         match key.verifies(&message, &decoded(&self.signature)?) {

@@ -42,9 +42,9 @@ pub(super) async fn run(context: &Context<'_>, command: OperatorCommand) -> Resu
         OperatorCommand::Token(command) => token(context, command).await?,
         OperatorCommand::Remove { name, passkey: Some(passkey), reason } => {
             let removed = context.ask(&Request::OperatorRemovePasskey { name, passkey, reason }).await?;
-            context.output.result(&removed, |removed| {
-                format!("removed: a security key of {}", text(&removed["name"]))
-            });
+            context
+                .output
+                .result(&removed, |removed| format!("removed: a security key of {}", text(&removed["name"])));
         }
         OperatorCommand::Remove { name, reason, .. } => {
             let removed = context.ask(&Request::OperatorRemove { name, reason }).await?;
@@ -104,7 +104,8 @@ fn render_list(operators: &Value) -> String {
     }
     let proves_with = |operator: &Value| {
         let has = |member: &str, word| operator.get(member).map(|_| word);
-        let ways = [has("verifier_sha256", "passphrase"), has("ssh_key", "ssh-agent"), has("passkeys", "webauthn")];
+        let ways =
+            [has("verifier_sha256", "passphrase"), has("ssh_key", "ssh-agent"), has("passkeys", "webauthn")];
         ways.into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
     let rows = operators

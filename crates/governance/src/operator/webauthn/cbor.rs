@@ -65,11 +65,8 @@ fn item(bytes: &[u8], depth: u8) -> Option<(Item<'_>, &[u8])> {
         2 | 3 => {
             let length = usize::try_from(number).ok()?;
             let (content, rest) = rest.split_at_checked(length)?;
-            let content = if kind == 2 {
-                Item::Bytes(content)
-            } else {
-                Item::Text(std::str::from_utf8(content).ok()?)
-            };
+            let content =
+                if kind == 2 { Item::Bytes(content) } else { Item::Text(std::str::from_utf8(content).ok()?) };
             (content, rest)
         }
         4 => {

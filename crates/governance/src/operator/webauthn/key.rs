@@ -77,9 +77,9 @@ impl PasskeyKey {
             }
             Key::Ed25519(key) => ed25519_dalek::Signature::from_slice(signature)
                 .is_ok_and(|signature| key.verify_strict(message, &signature).is_ok()),
-            Key::Rs256 { n, e } => {
-                RsaPublicKeyComponents { n, e }.verify(&RSA_PKCS1_2048_8192_SHA256, message, signature).is_ok()
-            }
+            Key::Rs256 { n, e } => RsaPublicKeyComponents { n, e }
+                .verify(&RSA_PKCS1_2048_8192_SHA256, message, signature)
+                .is_ok(),
         }
     }
 }
@@ -180,7 +180,8 @@ mod tests {
     #[test]
     fn other_kinds_and_keys_that_anybody_could_sign_for_are_refused() {
         // GOV-104
-        let (numbers, x): ([(u8, &[u8]); 3], [u8; 32]) = ([(1, b"\x02"), (3, b"\x26"), (0x20, b"\x01")], [9; 32]);
+        let (numbers, x): ([(u8, &[u8]); 3], [u8; 32]) =
+            ([(1, b"\x02"), (3, b"\x26"), (0x20, b"\x01")], [9; 32]);
         assert!(PasskeyKey::read(&cose(&numbers, &[(0x21, &x), (0x22, &x)])).is_some());
         let mut neutral = [0; 32];
         neutral[0] = 1;

@@ -68,8 +68,12 @@ impl Authenticator {
 
     fn made(&self) -> Vec<u8> {
         let point = &self.pair.public_key().as_ref()[1..];
-        let cose =
-            [b"\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20".as_slice(), &point[..32], b"\x22\x58\x20", &point[32..]];
+        let cose = [
+            b"\xa5\x01\x02\x03\x26\x20\x01\x21\x58\x20".as_slice(),
+            &point[..32],
+            b"\x22\x58\x20",
+            &point[32..],
+        ];
         [[0; 16].as_slice(), &16u16.to_be_bytes(), &ID, &cose.concat()].concat()
     }
 

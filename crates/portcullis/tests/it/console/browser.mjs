@@ -60,9 +60,10 @@ const acts = {
     context.caught = new Promise((caught) => {
       page.route("**" + path, async (route) => {
         if (route.request().method() !== "POST" || !(route.request().postData() || "").includes("client_data")) return route.continue();
-        caught({ body: route.request().postData(), headers: await route.request().allHeaders() });
-        await page.unroute("**" + path);
+        const sent = { body: route.request().postData(), headers: await route.request().allHeaders() };
         await route.fulfill({ status: 200, contentType: "text/html", body: "<p id=caught>caught</p>" });
+        await page.unroute("**" + path);
+        caught(sent);
       });
     });
   },
@@ -75,7 +76,7 @@ const acts = {
   async goto({ url }) {
     bytes = 0;
     const response = await page.goto(url, { waitUntil: "load" });
-    return response.status();
+    return response ? response.status() : 0;
   },
   async bytes() { return bytes; },
   async url() { return page.url(); },

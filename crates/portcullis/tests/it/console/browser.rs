@@ -64,6 +64,11 @@ impl Browser {
         self
     }
 
+    /// The same gateway was started again.
+    pub(super) fn move_to(&mut self, daemon: &Daemon) {
+        self.origin = daemon.console.replace("127.0.0.1", "localhost");
+    }
+
     /// Opens an address; its status.
     pub(super) fn visit(&mut self, url: &str) -> u64 {
         self.act("goto", json!({"url": url})).as_u64().unwrap_or_default()
