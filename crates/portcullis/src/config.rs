@@ -18,6 +18,7 @@ use portcullis_gateway::gates::Gates;
 use portcullis_gauntlet::{
     CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
 };
+use portcullis_governance::broker::backend::Backend;
 use portcullis_governance::declaration::Span;
 use portcullis_governance::operator::Method;
 use portcullis_governance::operator::webauthn::RelyingParty;
@@ -59,6 +60,7 @@ pub(crate) struct Config {
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
     pub(crate) operator: OperatorSection,
+    secrets: SecretsSection,
     admin: AdminSection,
     /// What operators see, by role.
     role: Vec<Role>,
@@ -521,6 +523,22 @@ fn witness(section: &WitnessSection) -> Result<Witness, Failure> {
     Ok(Witness { url: section.url.to_string(), key })
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SecretsSection {
+    /// Where values of credentials lie: vault-file, keyring, or command:/PATH of a program that has them.
+    backend: Option<String>,
+}
+
+impl SecretsSection {
+    fn backend(&self) -> Result<Backend, Failure> {
+        let Some(text) = &self.backend else { return Ok(Backend::VaultFile) };
+        text.parse().map_err(|problem| {
+            Failure::field("secrets.backend", format!("secrets.backend {problem}"))
+        })
+    }
+}
+
 fn kek(text: &str) -> Result<KekSource, Failure> {
     match text.split_once(':') {
         Some(("file", path)) if Path::new(path).is_absolute() => Ok(KekSource::File(path.into())),
@@ -703,6 +721,7 @@ impl Config {
         let mut options = GatewayOptions::new(home);
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
+        options.secrets_backend = self.secrets.backend()?;
         options.operator_methods = self.operator.methods(options.mode)?;
         self.operator.listener()?;
         options.admin = self.admin.options(&self.role)?;

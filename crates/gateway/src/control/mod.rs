@@ -136,6 +136,8 @@ pub struct GatewayOptions {
     pub refresh: Refresh,
     /// How long a call waits for an approval.
     pub approval_wait: Duration,
+    /// Where values of credentials lie (SBX-55).
+    pub secrets_backend: portcullis_governance::broker::backend::Backend,
     /// Where operators decide in the browser, without a slash at the end; agents are told.
     pub console: Option<String>,
     /// How long a permit lives.
@@ -236,6 +238,7 @@ impl GatewayOptions {
             operator_methods: vec![Method::Uid],
             refresh: Refresh::default(),
             approval_wait: Duration::from_secs(20),
+            secrets_backend: Default::default(),
             console: None,
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,

@@ -194,6 +194,9 @@ credentials list the class are lent the value, each for the time of one call. No
         /// Read the value from this file descriptor
         #[arg(long, value_name = "N")]
         fd: Option<i32>,
+        /// The program of secrets.backend has the value already, under this name; none is read
+        #[arg(long, conflicts_with = "fd")]
+        kept: bool,
     },
     /// List credentials, without their values
     List,
@@ -204,6 +207,9 @@ credentials list the class are lent the value, each for the time of one call. No
         /// Read the value from this file descriptor
         #[arg(long, value_name = "N")]
         fd: Option<i32>,
+        /// The program of secrets.backend has the new value already; none is read
+        #[arg(long, conflicts_with = "fd")]
+        kept: bool,
     },
     /// Write the key that a records subscription's deliveries are signed with to a file, once
     #[command(
