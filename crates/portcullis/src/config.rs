@@ -533,9 +533,8 @@ pub(crate) struct SecretsSection {
 impl SecretsSection {
     fn backend(&self) -> Result<Backend, Failure> {
         let Some(text) = &self.backend else { return Ok(Backend::VaultFile) };
-        text.parse().map_err(|problem| {
-            Failure::field("secrets.backend", format!("secrets.backend {problem}"))
-        })
+        text.parse()
+            .map_err(|problem| Failure::field("secrets.backend", format!("secrets.backend {problem}")))
     }
 }
 

@@ -47,7 +47,8 @@ pub(super) fn broker(options: &GatewayOptions, log: &AuditLog) -> Result<Arc<Bro
     let _ = setrlimit(Resource::Core, nothing);
     let key = log.vault_key().map_err(|error| unusable(error.to_string()))?;
     let path = options.home.join("keys/vault.json");
-    let vault = Vault::open_with(path, key, options.secrets_backend.clone()).map_err(|error| unusable(error.to_string()))?;
+    let vault = Vault::open_with(path, key, options.secrets_backend.clone())
+        .map_err(|error| unusable(error.to_string()))?;
     Ok(Arc::new(Broker::new(vault, log.clone())))
 }
 
@@ -80,9 +81,9 @@ impl Control {
     fn offered(&self, kind: Kind, value: Vec<u8>) -> Result<Option<Secret>, ControlError> {
         let refuse = |message: &str| Err(ControlError::field("value", message));
         match (self.broker.vault().keeps_values(), value.is_empty()) {
-            (false, _) if kind == Kind::Oauth2 => {
-                refuse("secrets.backend is a program, which cannot keep what a login leaves; use vault-file or keyring")
-            }
+            (false, _) if kind == Kind::Oauth2 => refuse(
+                "secrets.backend is a program, which cannot keep what a login leaves; use vault-file or keyring",
+            ),
             (false, true) => Ok(None),
             (false, false) => refuse(
                 "secrets.backend is a program, which has the values: put this one where the program finds it, then say --kept",

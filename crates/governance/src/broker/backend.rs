@@ -172,7 +172,9 @@ fn key_name(entry: &Entry) -> String {
 pub(super) fn put_into_keyring(entry: &Entry, sealed: &[u8]) -> io::Result<()> {
     use linux_keyutils::{KeyPermissionsBuilder, KeyRing, KeyRingIdentifier, Permission};
     let unusable = |error: linux_keyutils::KeyError| {
-        io::Error::other(format!("the kernel's keyring does not take it ({error}); secrets.backend = \"vault-file\" has room"))
+        io::Error::other(format!(
+            "the kernel's keyring does not take it ({error}); secrets.backend = \"vault-file\" has room"
+        ))
     };
     let ring = KeyRing::from_special_id(KeyRingIdentifier::User, true).map_err(unusable)?;
     let key = ring.add_key(&key_name(entry), sealed).map_err(unusable)?;
@@ -191,7 +193,10 @@ pub(super) fn read_from_keyring(entry: &Entry) -> Result<Vec<u8>, String> {
             entry.name
         )
     };
-    find(entry).ok_or_else(gone)?.read_to_vec().map_err(|error| format!("the keyring does not give it: {error}"))
+    find(entry)
+        .ok_or_else(gone)?
+        .read_to_vec()
+        .map_err(|error| format!("the keyring does not give it: {error}"))
 }
 
 /// Takes it out of the keyring.
@@ -205,7 +210,9 @@ pub(super) fn remove_from_keyring(entry: &Entry) {
 #[cfg(target_os = "linux")]
 fn find(entry: &Entry) -> Option<linux_keyutils::Key> {
     use linux_keyutils::{KeyRing, KeyRingIdentifier};
-    KeyRing::from_special_id(KeyRingIdentifier::User, false).and_then(|ring| ring.search(&key_name(entry))).ok()
+    KeyRing::from_special_id(KeyRingIdentifier::User, false)
+        .and_then(|ring| ring.search(&key_name(entry)))
+        .ok()
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -220,3 +227,88 @@ pub(super) fn read_from_keyring(_: &Entry) -> Result<Vec<u8>, String> {
 
 #[cfg(not(target_os = "linux"))]
 pub(super) fn remove_from_keyring(_: &Entry) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_core::Timestamp;
+
+    fn entry(name: &str, version: u32) -> Entry {
+        Entry {
+            name: name.into(),
+            class: "issues.read".parse().unwrap(),
+            kind: Default::default(),
+            version,
+            id: format!("{name}-{version}-{}", std::process::id()),
+            stored_at: Timestamp::from_millis(1_800_000_000_000),
+        }
+    }
+
+    fn shell(script: &str) -> Vec<String> {
+        ["/bin/sh", "-c", script].map(ToOwned::to_owned).to_vec()
+    }
+
+    #[test]
+    fn a_program_is_asked_by_name_and_version_and_its_answer_is_bounded() {
+        // SBX-55
+        let say = shell(r#"echo "$PORTCULLIS_SECRET_NAME v$PORTCULLIS_SECRET_VERSION"; echo noise >&2"#);
+        assert_eq!(ask(&say, "github", 3).unwrap().as_slice(), b"github v3");
+        for (script, about) in [
+            ("exit 3", "it failed"),
+            ("echo canary; exit 1", "it failed"),
+            ("true", "printed nothing"),
+            ("head -c 70000 /dev/zero", "more than 64 KiB"),
+        ] {
+            let refused = ask(&shell(script), "github", 3).unwrap_err();
+            assert!(refused.contains(about) && !refused.contains("canary"), "{script}: {refused}");
+        }
+        assert!(
+            ask(&["/no/such/program".to_owned()], "github", 1).unwrap_err().contains("cannot be started")
+        );
+        let whole = ask(&shell("head -c 65536 /dev/zero"), "github", 1).unwrap();
+        assert_eq!(whole.len(), LONGEST);
+    }
+
+    #[test]
+    fn an_answer_is_good_for_a_while_and_for_one_version() {
+        // SBX-55
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("asked");
+        let count = shell(&format!("echo x >> {0}; wc -l < {0}", file.display()));
+        let answers = Answers::default();
+        let (one, two) = (entry("github", 1), entry("github", 2));
+        assert!(answers.known(&one.id).is_none(), "nobody is asked for the sake of looking");
+        assert_eq!(answers.get(&count, &one).unwrap().expose(), b"1");
+        assert_eq!(answers.get(&count, &one).unwrap().expose(), b"1");
+        assert_eq!(answers.get(&count, &two).unwrap().expose(), b"2", "another version is another question");
+        assert_eq!(answers.known(&one.id).unwrap().expose(), b"1");
+        answers.forget(&one.id);
+        assert!(answers.known(&one.id).is_none());
+    }
+
+    #[test]
+    fn what_is_in_the_keyring_is_there_until_it_is_taken_out() {
+        // SBX-55, with the kernel's own.
+        let entry = entry("kept", 1);
+        put_into_keyring(&entry, b"sealed").unwrap();
+        assert_eq!(read_from_keyring(&entry).unwrap(), b"sealed");
+        put_into_keyring(&entry, b"again").unwrap();
+        assert_eq!(read_from_keyring(&entry).unwrap(), b"again");
+        remove_from_keyring(&entry);
+        assert!(read_from_keyring(&entry).unwrap_err().contains("secret rotate kept"));
+        let large = put_into_keyring(&entry, &[0; 40_000]).unwrap_err();
+        assert!(large.to_string().contains("vault-file"), "{large}");
+    }
+
+    #[test]
+    fn a_backend_is_one_of_three() {
+        // SBX-55
+        assert_eq!("vault-file".parse(), Ok(Backend::VaultFile));
+        assert_eq!("keyring".parse(), Ok(Backend::Keyring));
+        let command = Backend::Command(vec!["/opt/secrets".into(), "--get".into()]);
+        assert_eq!("command:/opt/secrets --get".parse(), Ok(command));
+        for wrong in ["", "vault", "keyring:x", "command:", "command:secrets", "command: "] {
+            assert!(wrong.parse::<Backend>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -175,7 +175,12 @@ impl Vault {
     /// Keeps an entry whose value a program knows, in place of what was there.
     pub fn put_known(&self, entry: &Entry) -> io::Result<()> {
         let nothing = String::new;
-        self.exchange(Sealed { entry: entry.clone(), lies: Lies::Command, nonce: nothing(), sealed: nothing() })
+        self.exchange(Sealed {
+            entry: entry.clone(),
+            lies: Lies::Command,
+            nonce: nothing(),
+            sealed: nothing(),
+        })
     }
 
     /// Seals a value and keeps it under the entry's name, in place of what was there.
