@@ -363,6 +363,7 @@ impl Control {
             .await?;
         self.operators.lock().remove(name);
         self.operators.counters.forget(&self.options.home, &enrolled);
+        self.withdraw_invitations_of(name);
         forget(&self.options.home, &enrolled);
         drop(one_at_a_time);
         self.revoke_tokens_of(operator, name).await

@@ -115,6 +115,12 @@ impl Control {
         Ok(Secret::new(format!("{}/enrol#{token}", party.origin)))
     }
 
+    /// Links for an operator who is gone are good for nothing, and so are those that it asked for.
+    pub(super) fn withdraw_invitations_of(&self, name: &str) {
+        let mut waiting = self.invitations.lock();
+        waiting.retain(|_, invitation| invitation.operator != name && invitation.asked_by.name() != name);
+    }
+
     /// Whom a link is for, if it is still good.
     pub fn invited(&self, token: &str) -> Result<Invitation, ControlError> {
         let now = self.clock.now();
@@ -148,6 +154,7 @@ impl Control {
         let Some(Invitation { operator, asked_by, agreed, .. }) = taken else {
             return Err(ControlError::new(ErrorCode::NotFound, "this link was used"));
         };
+        self.is_enabled(asked_by.name())?;
         let label: String = one_line(label).trim().chars().take(60).collect();
         let label = if label.is_empty() { "security key".to_owned() } else { label };
         let added_at = self.clock.now();

@@ -306,6 +306,19 @@ fn a_key_is_used_at_a_name_and_the_pages_say_so() {
     let forged = Caught { body: encoded(&fields), ..caught };
     let refused = forged.send("/login/key");
     assert!(refused.status == 401 && refused.body.contains("another page"), "{}", refused.body);
+    // A link does not outlast whom it is for.
+    let link = home.json(&["operator", "enrol", "bob", "--passkey"])["link"].as_str().unwrap().to_owned();
+    enrol(&home, "bob", PASSPHRASE);
+    home.json(&["operator", "remove", "bob", "--reason", "left"]);
+    let token = link.split_once('#').unwrap().1;
+    let begun = exchange(
+        by_name.trim_start_matches("http://"),
+        "POST",
+        "/enrol/begin",
+        &[("Host", by_name.trim_start_matches("http://")), ("Content-Type", "application/json")],
+        &json!({"token": token}).to_string(),
+    );
+    assert_eq!(begun.unwrap().status, 404);
     // Without a running gateway there is no page for a link to lead to.
     daemon.stop();
     let refused = home.fails(&["operator", "enrol", "bob", "--passkey"]);
