@@ -148,6 +148,7 @@ fn method(method: Method) -> &'static str {
         Method::Uid => "uid",
         Method::Passphrase => "passphrase",
         Method::SshAgent => "ssh-agent",
+        Method::Webauthn => "webauthn",
         Method::Token => "token",
         Method::Local => "local",
     }

@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::Console;
+use crate::confirmation::Sent;
 use crate::page::{Frame, Message};
 use crate::session::{Session, Use};
 
@@ -46,6 +47,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Console>> for Signed<T> {
     async fn from_request(request: Request, console: &Arc<Console>) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let LoggedIn(session) = LoggedIn::from_request_parts(&mut parts, console).await?;
+        let path = parts.uri.path().to_owned();
         let request = Request::from_parts(parts, body);
         let bytes = Bytes::from_request(request, console).await.map_err(IntoResponse::into_response)?;
         let fields = fields(&bytes);
@@ -56,6 +58,14 @@ impl<T: DeserializeOwned> FromRequest<Arc<Console>> for Signed<T> {
                 Message::new(Frame::of(&session, ""), "Not taken", message).with(StatusCode::FORBIDDEN)
             );
         }
+        let (sent, signature) = Sent::new(&path, fields.clone());
+        let session = match console.confirmed(session.clone(), sent, signature).await {
+            Ok(session) => session,
+            Err(error) => {
+                return Err(Message::new(Frame::of(&session, ""), "Not taken", &error.message)
+                    .with(StatusCode::UNAUTHORIZED));
+            }
+        };
         match serde_json::from_value(Value::Object(fields)) {
             Ok(form) => Ok(Self { session, form }),
             Err(error) => Err(Message::new(Frame::of(&session, ""), "Not understood", &error.to_string())
@@ -77,7 +87,9 @@ impl Console {
         let cookie = self.cookie_of(headers)?;
         let session = self.sessions.find(&cookie, usage, Instant::now())?;
         let enrolled = self.control.operators().into_iter().any(|operator| {
-            operator.name == session.operator.name() && operator.enrolled_at == session.enrolled_at
+            operator.name == session.operator.name()
+                && operator.enrolled_at == session.enrolled_at
+                && session.passkey.as_ref().is_none_or(|id| operator.passkeys.iter().any(|key| key.id == *id))
         });
         if !enrolled {
             self.sessions.end(&cookie);
@@ -103,7 +115,12 @@ pub async fn admit(State(console): State<Arc<Console>>, mut request: Request, ne
         request.headers().get("x-csrf-token").and_then(|value| value.to_str().ok()).unwrap_or_default();
     let session = console.session(request.headers(), Use::Acts).filter(|session| session.wrote(token));
     if let Some(session) = session.filter(|_| !request.headers().contains_key(header::AUTHORIZATION)) {
-        request.extensions_mut().insert(Actor::operator(session.operator));
+        let (operator, signed) = match console.signed_request(session, request).await {
+            Ok(signed) => signed,
+            Err(refused) => return refused,
+        };
+        request = signed;
+        request.extensions_mut().insert(Actor::operator(operator));
     }
     next.run(request).await
 }

@@ -139,7 +139,7 @@ fn not_known(refused: &Refused, frame: Frame) -> Response {
         StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => {
             let message =
                 "There is no such approval. It may be from before this gateway was set up anew.".to_owned();
-            Refused { status: StatusCode::NOT_FOUND, message }.page(frame)
+            Refused { status: StatusCode::NOT_FOUND, message, unsigned: None }.page(frame)
         }
         _ => refused.page(frame),
     }

@@ -1,4 +1,4 @@
-//! Files inside the binary: the style sheet, two scripts, an icon.
+//! Files inside the binary: the style sheet, three scripts, an icon.
 
 use axum::extract::Path;
 use axum::http::{StatusCode, header};

@@ -6,6 +6,7 @@ use portcullis_admin::{Actor, Channel, Pagination};
 use serde_json::Value;
 
 use crate::Console;
+use crate::confirmation::Unsigned;
 use crate::page::{Frame, Message};
 use crate::session::Session;
 
@@ -34,11 +35,16 @@ impl Answer {
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
+    /// The form that the operator's security key has to sign first, if that is why.
+    pub(crate) unsigned: Option<Unsigned>,
 }
 
 impl Refused {
     /// The refusal as a page of its own.
     pub(crate) fn page(&self, frame: Frame) -> Response {
+        if let Some(unsigned) = &self.unsigned {
+            return unsigned.page(frame);
+        }
         let title = match self.status {
             StatusCode::NOT_FOUND => "Not here",
             StatusCode::CONFLICT => "Too late",
@@ -51,6 +57,15 @@ impl Refused {
 impl Console {
     /// Calls an admin tool as the operator of a session.
     pub(crate) async fn ask(&self, session: &Session, tool: &str, args: Value) -> Result<Answer, Refused> {
+        // GOV-104: here, so that no page can forget it.
+        if self.wants_key(session, tool) {
+            let message = "Your security key has to sign this.".to_owned();
+            return Err(Refused {
+                status: StatusCode::UNAUTHORIZED,
+                message,
+                unsigned: self.unsigned(session),
+            });
+        }
         let actor = Actor::operator(session.operator.clone());
         let envelope = self.invoker.call_value(tool, &args, Some(&actor), Channel::Operator).await;
         if envelope.is_error() {
@@ -59,7 +74,7 @@ impl Console {
             let message = envelope
                 .failure()
                 .map_or_else(|| "There is no such operation.".to_owned(), |error| plain(&error.message()));
-            return Err(Refused { status, message });
+            return Err(Refused { status, message, unsigned: None });
         }
         let data = envelope.data().and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
         Ok(Answer { data, place: envelope.pagination() })

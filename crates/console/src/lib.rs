@@ -2,7 +2,7 @@
 //!
 //! Pages come from the server, whole; a page works without any script. With scripts, pages follow what happens and
 //! keys do what the mouse does. There is no second tool chain: templates are compiled into the binary, and so are the
-//! style sheet and two scripts, one of them [htmx](https://htmx.org) 4.0.0.
+//! style sheet and three scripts, one of them [htmx](https://htmx.org) 4.0.0.
 //!
 //! | module | the idea |
 //! |---|---|
@@ -10,6 +10,8 @@
 //! | `guard` | what is refused before anything is looked at, and the headers of every answer |
 //! | `admission` | extractors: an operator who is logged in, a form that its session wrote |
 //! | `login` | how a session begins and ends |
+//! | `keys` | security keys: enrolled, used to log in, removed |
+//! | `challenges`, `confirmation` | what they sign: something new each time, and each change |
 //! | `live` | what changed, told to open pages |
 //! | `desk` | the admin tools, the only thing pages ask |
 //! | `approvals` | the inbox, one card, the decision |
@@ -18,7 +20,9 @@
 //! | `assets` | files inside the binary |
 //!
 //! # Invariants
-//! - Nothing is shown and nothing done without a session, but for the login page and its style sheet.
+//! - Nothing is shown and nothing done without a session, but for the login page and what it loads, and a key that is enrolled
+//!   by a link.
+//! - In a session that began with a security key nothing is changed that the key has not signed.
 //! - A template never marks text as safe: whatever a server or an agent wrote is text.
 //! - No page has a script or a style in its markup; the policy in its headers forbids both.
 
@@ -27,8 +31,11 @@ mod approvals;
 mod assets;
 mod audit;
 mod calls;
+mod challenges;
+mod confirmation;
 mod desk;
 mod guard;
+mod keys;
 mod live;
 mod login;
 mod overview;
@@ -54,6 +61,7 @@ use url::Url;
 pub use admission::admit;
 pub use session::SessionLife;
 
+use challenges::Challenges;
 use guard::Place;
 use live::Live;
 use session::Sessions;
@@ -81,6 +89,8 @@ pub struct Console {
     invoker: Invoker,
     place: Place,
     sessions: Sessions,
+    logins: Challenges,
+    confirmations: Challenges,
     live: Live,
     enrol: String,
     stop: watch::Receiver<bool>,
@@ -97,7 +107,9 @@ impl Console {
         let live = Live::follow(&control, stop.clone());
         let sessions = Sessions::new(options.life);
         let place = Place::new(options.local, options.url.as_ref());
-        Arc::new(Self { control, invoker, place, sessions, live, enrol: options.enrol, stop })
+        let (logins, confirmations) = (Challenges::default(), Challenges::default());
+        let enrol = options.enrol;
+        Arc::new(Self { control, invoker, place, sessions, logins, confirmations, live, enrol, stop })
     }
 
     /// Everything it answers.
@@ -131,7 +143,16 @@ impl Console {
             .route("/audit/export", post(audit::export))
             .route("/audit/{id}", get(audit::one))
             .route("/login", get(login::page).post(login::begin))
+            .route("/login/key", post(keys::log_in))
+            .route("/login/key/begin", post(keys::begin_login))
             .route("/logout", post(login::end))
+            .route("/keys", get(keys::page))
+            .route("/keys/add", post(keys::add))
+            .route("/keys/remove", post(keys::remove))
+            .route("/enrol", get(keys::enrol_page))
+            .route("/enrol/begin", post(keys::begin_enrolment))
+            .route("/enrol/finish", post(keys::finish_enrolment))
+            .route("/passkey/challenge", post(confirmation::challenge))
             .route("/events", get(live::events))
             .route("/assets/{name}", get(assets::serve))
             .fallback(page::not_found)

@@ -10,11 +10,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse as _, Redirect, Response};
 use portcullis_core::Secret;
 use portcullis_gateway::control::{Claimant, Credential};
-use portcullis_governance::operator::Method;
+use portcullis_governance::operator::webauthn::CredentialId;
+use portcullis_governance::operator::{Method, OperatorProof};
 use serde::Deserialize;
 
 use crate::Console;
-use crate::admission::{Signed, fields};
+use crate::admission::{Signed, fields, login_at};
+use crate::keys::KeyWay;
 use crate::page::{assets_version, rendered};
 use crate::session::Use;
 
@@ -27,6 +29,10 @@ struct LoginPage<'a> {
     problem: &'a str,
     /// The command to run first, if nobody can log in yet.
     enrol: Option<&'a str>,
+    /// Whether a passphrase opens anything.
+    passphrase: bool,
+    /// Whether a security key does, here.
+    key: KeyWay,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,11 +51,11 @@ pub(crate) async fn page(
     if console.session(&headers, Use::Watches).is_some() {
         return Redirect::to(next).into_response();
     }
-    console.login_page(next, "", "")
+    console.login_page(&headers, next, "", "")
 }
 
 /// A name and a passphrase: a session begins, or it does not.
-pub(crate) async fn begin(State(console): State<Arc<Console>>, body: Bytes) -> Response {
+pub(crate) async fn begin(State(console): State<Arc<Console>>, headers: HeaderMap, body: Bytes) -> Response {
     let mut fields = fields(&body);
     let mut field = |name: &str| match fields.remove(name) {
         Some(serde_json::Value::String(text)) => text,
@@ -62,20 +68,12 @@ pub(crate) async fn begin(State(console): State<Arc<Console>>, body: Bytes) -> R
     let proof = match console.control.authenticate(claimant, false).await {
         Ok(proof) => proof,
         Err(error) => {
-            let mut page = console.login_page(next, &name, &error.message);
+            let mut page = console.login_page(&headers, next, &name, &error.message);
             *page.status_mut() = StatusCode::UNAUTHORIZED;
             return page;
         }
     };
-    let enrolled = console.control.operators().into_iter().find(|operator| operator.name == proof.name());
-    let Some(enrolled) = enrolled else {
-        return Redirect::to("/login").into_response();
-    };
-    let cookie = console.sessions.begin(proof, enrolled.enrolled_at, Instant::now());
-    let whole = console.sessions.life().whole.as_secs();
-    let mut response = Redirect::to(next).into_response();
-    set_cookie(&console, &mut response, cookie.expose(), whole);
-    response
+    console.begin_session(proof, None, next)
 }
 
 #[derive(Debug, Deserialize)]
@@ -97,10 +95,31 @@ pub(crate) async fn end(
 }
 
 impl Console {
-    fn login_page(&self, next: &str, name: &str, problem: &str) -> Response {
+    /// A session of an operator who has proved itself, with the key it did so with, if it was one.
+    pub(crate) fn begin_session(
+        &self,
+        proof: OperatorProof,
+        passkey: Option<CredentialId>,
+        next: &str,
+    ) -> Response {
+        let enrolled = self.control.operators().into_iter().find(|operator| operator.name == proof.name());
+        let Some(enrolled) = enrolled else {
+            return Redirect::to("/login").into_response();
+        };
+        let cookie = self.sessions.begin(proof, enrolled.enrolled_at, passkey, Instant::now());
+        let whole = self.sessions.life().whole.as_secs();
+        let mut response = Redirect::to(next).into_response();
+        set_cookie(self, &mut response, cookie.expose(), whole);
+        response
+    }
+
+    pub(crate) fn login_page(&self, headers: &HeaderMap, next: &str, name: &str, problem: &str) -> Response {
         let nobody = self.control.operators().is_empty();
-        let enrol = nobody.then_some(self.enrol.as_str());
-        rendered(&LoginPage { version: assets_version(), next, name, problem, enrol })
+        let passphrase = self.control.takes(Method::Passphrase);
+        let command = format!("{}{}", self.enrol, if passphrase { "" } else { " --passkey" });
+        let enrol = nobody.then_some(command.as_str());
+        let key = self.key_way(headers, &login_at(next));
+        rendered(&LoginPage { version: assets_version(), next, name, problem, enrol, passphrase, key })
     }
 }
 
@@ -114,7 +133,7 @@ fn set_cookie(console: &Console, response: &mut Response, value: &str, seconds: 
 }
 
 /// Where to go after the login: a path of ours, never another site, however it is spelt.
-fn local_path(next: &str) -> &str {
+pub(crate) fn local_path(next: &str) -> &str {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.?=&%:,".contains(&b);
     let ours = next.starts_with('/') && !next.starts_with("//") && next.bytes().all(plain);
     if ours { next } else { "/" }

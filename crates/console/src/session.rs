@@ -1,6 +1,6 @@
 //! Operators' sessions in the browser (GOV-104).
 //!
-//! A session begins with a passphrase and is carried by a cookie of 256 random bits. Only the digest of those bits is
+//! A session begins with a passphrase or a security key and is carried by a cookie of 256 random bits. Only the digest of those bits is
 //! kept, in memory: who reads the gateway's memory dump or its disk cannot take a session over, and a restart ends
 //! all of them. What a page shows by itself does not keep a session alive; what its operator does, does.
 
@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 
 use portcullis_core::{Secret, Sha256Digest, Timestamp};
 use portcullis_governance::operator::OperatorProof;
+use portcullis_governance::operator::webauthn::CredentialId;
 use rand::RngExt as _;
 use subtle::ConstantTimeEq as _;
+
+use crate::confirmation::Sent;
 
 /// Sessions kept at most; the one that was idle longest goes first.
 const MAX_SESSIONS: usize = 1_000;
@@ -38,6 +41,12 @@ pub(crate) struct Session {
     pub(crate) operator: OperatorProof,
     /// When the operator was enrolled: another passphrase is another enrolment, and ends what the old one began.
     pub(crate) enrolled_at: Timestamp,
+    /// The security key it began with: that must still be enrolled, and signs each change.
+    pub(crate) passkey: Option<CredentialId>,
+    /// Whether it has signed this request.
+    pub(crate) confirmed: bool,
+    /// The form that this request is, if it is one.
+    pub(crate) sent: Option<Arc<Sent>>,
     /// What every form of this session carries and no other site knows.
     csrf: Arc<Secret<String>>,
 }
@@ -46,6 +55,11 @@ impl Session {
     /// The token that forms of this session carry.
     pub(crate) fn csrf(&self) -> &str {
         self.csrf.expose()
+    }
+
+    /// Whether nothing may be changed before its key has signed that.
+    pub(crate) fn needs_key(&self) -> bool {
+        self.passkey.is_some() && !self.confirmed
     }
 
     /// Whether a form is of this session.
@@ -99,10 +113,12 @@ impl Sessions {
         &self,
         operator: OperatorProof,
         enrolled_at: Timestamp,
+        passkey: Option<CredentialId>,
         now: Instant,
     ) -> Secret<String> {
         let id = token();
-        let session = Session { operator, enrolled_at, csrf: Arc::new(token()) };
+        let session =
+            Session { operator, enrolled_at, passkey, confirmed: false, sent: None, csrf: Arc::new(token()) };
         let mut kept = self.lock();
         kept.retain(|_, kept| !kept.is_over(self.life, now));
         if kept.len() >= MAX_SESSIONS {
@@ -160,7 +176,7 @@ mod tests {
     }
 
     fn begun(sessions: &Sessions, now: Instant) -> String {
-        sessions.begin(alice(), Timestamp::from_millis(0), now).expose().clone()
+        sessions.begin(alice(), Timestamp::from_millis(0), None, now).expose().clone()
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! [`ValidatedPermit`] whose tool declares the class; since there is no such permit before its intent is durable, no value
 //! moves that is not on record. The lease ends with the call, and that is on record too.
 
+pub mod backend;
 pub mod grant;
 pub mod vault;
 

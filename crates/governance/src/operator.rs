@@ -2,6 +2,7 @@
 
 pub mod passphrase;
 pub mod ssh;
+pub mod webauthn;
 
 use portcullis_core::{Actor, LogId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,8 @@ pub enum Method {
     Passphrase,
     /// The operator's ssh-agent signed the request with an enrolled key.
     SshAgent,
+    /// The operator's security key signed the request, in the browser.
+    Webauthn,
     /// A program has a token that an operator made for it.
     Token,
     /// The command holds the writer lock itself: no daemon runs, and the file system says who may.

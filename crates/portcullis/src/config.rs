@@ -18,8 +18,10 @@ use portcullis_gateway::gates::Gates;
 use portcullis_gauntlet::{
     CapMode, Capabilities, Escape, Gauntlet, GauntletConfig, Glob, TextJson, ToolOverride,
 };
+use portcullis_governance::broker::backend::Backend;
 use portcullis_governance::declaration::Span;
 use portcullis_governance::operator::Method;
+use portcullis_governance::operator::webauthn::RelyingParty;
 use portcullis_governance::policy::{Bundle, PolicyFile, Preset};
 use portcullis_governance::record::Mode;
 use portcullis_governance::registry::Names;
@@ -58,6 +60,7 @@ pub(crate) struct Config {
     pub(crate) policy: PolicySection,
     pub(crate) approvals: ApprovalsSection,
     pub(crate) operator: OperatorSection,
+    secrets: SecretsSection,
     admin: AdminSection,
     /// What operators see, by role.
     role: Vec<Role>,
@@ -265,6 +268,8 @@ pub(crate) enum OperatorMethod {
     Passphrase,
     /// Operators are enrolled, and their ssh-agent signs what they ask for.
     SshAgent,
+    /// Operators are enrolled, and their security keys sign what they do in the console.
+    Webauthn,
 }
 
 impl OperatorSection {
@@ -298,17 +303,43 @@ impl OperatorSection {
         Ok(ListenerSettings { listen, url: self.url.clone(), life })
     }
 
+    /// Browsers use security keys at a host's name, by https or on this machine, and only a page can ask them to.
+    fn can_use_security_keys(&self) -> Result<(), Failure> {
+        if self.listen.as_deref() == Some("off") {
+            let message = "operator.auth: webauthn is used in the console, and operator.listen is off";
+            return Err(Failure::field("operator.auth", message));
+        }
+        let Some(url) = &self.url else { return Ok(()) };
+        match RelyingParty::of(url) {
+            Ok(_) => Ok(()),
+            Err(problem) => {
+                let message = format!(
+                    "operator.url: webauthn cannot be used at {url}: {problem}; name the host, as in https://gate.example"
+                );
+                Err(Failure::field("operator.url", message))
+            }
+        }
+    }
+
     fn methods(&self, mode: Mode) -> Result<Vec<Method>, Failure> {
         let word = |method: &OperatorMethod| match method {
             OperatorMethod::Uid => Method::Uid,
             OperatorMethod::Passphrase => Method::Passphrase,
             OperatorMethod::SshAgent => Method::SshAgent,
+            OperatorMethod::Webauthn => Method::Webauthn,
         };
         match (self.auth.as_deref(), mode) {
             (Some([]), _) => {
-                Err(Failure::field("operator.auth", "operator.auth must name uid, passphrase or ssh-agent"))
+                let message = "operator.auth must name uid, passphrase, ssh-agent or webauthn";
+                Err(Failure::field("operator.auth", message))
             }
-            (Some(methods), _) => Ok(methods.iter().map(word).collect()),
+            (Some(methods), _) => {
+                let methods: Vec<Method> = methods.iter().map(word).collect();
+                if methods.contains(&Method::Webauthn) {
+                    self.can_use_security_keys()?;
+                }
+                Ok(methods)
+            }
             // GOV-105: only on one person's machine may agents share the operator's user.
             (None, Mode::Local) => Ok(vec![Method::Uid]),
             (None, _) => Ok(vec![Method::Passphrase]),
@@ -490,6 +521,21 @@ fn witness(section: &WitnessSection) -> Result<Witness, Failure> {
         return Err(Failure::field("audit.witness.url", message));
     }
     Ok(Witness { url: section.url.to_string(), key })
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SecretsSection {
+    /// Where values of credentials lie: vault-file, keyring, or command:/PATH of a program that has them.
+    backend: Option<String>,
+}
+
+impl SecretsSection {
+    fn backend(&self) -> Result<Backend, Failure> {
+        let Some(text) = &self.backend else { return Ok(Backend::VaultFile) };
+        text.parse()
+            .map_err(|problem| Failure::field("secrets.backend", format!("secrets.backend {problem}")))
+    }
 }
 
 fn kek(text: &str) -> Result<KekSource, Failure> {
@@ -674,6 +720,7 @@ impl Config {
         let mut options = GatewayOptions::new(home);
         options.version = env!("CARGO_PKG_VERSION").into();
         options.mode = self.gateway.mode.unwrap_or(Mode::Local);
+        options.secrets_backend = self.secrets.backend()?;
         options.operator_methods = self.operator.methods(options.mode)?;
         self.operator.listener()?;
         options.admin = self.admin.options(&self.role)?;
@@ -918,6 +965,24 @@ mod tests {
         assert!(Config::parse("[gateway]\nlisten = \"127.0.0.1:1\"\n", Path::new("x")).is_ok());
         let guarded = "[gateway]\nlisten = \"0.0.0.0:7411\"\n[access]\nauthentication = \"required\"\n";
         assert!(Config::parse(guarded, Path::new("x")).is_ok());
+    }
+
+    #[test]
+    fn security_keys_are_refused_where_no_browser_would_use_them() {
+        // GOV-104
+        let methods = |text: &str| {
+            let text = format!("[operator]\nauth = [\"webauthn\"]\n{text}\n");
+            Config::parse(&text, Path::new("x")).unwrap().operator.methods(Mode::Local)
+        };
+        assert_eq!(methods("").unwrap(), [Method::Webauthn]);
+        assert!(methods("url = \"https://gate.example\"").is_ok());
+        for (text, about) in [
+            ("listen = \"off\"", "operator.listen is off"),
+            ("url = \"https://10.0.0.5\"", "this is an address"),
+            ("url = \"http://gate.example\"", "only by https"),
+        ] {
+            assert!(methods(text).unwrap_err().message.contains(about), "{text}");
+        }
     }
 
     #[test]

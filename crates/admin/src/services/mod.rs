@@ -58,7 +58,9 @@ pub use notices::{
     WebhookRecord,
 };
 pub use past::{ArtifactRecord, ArtifactSlice, ContextItem, ErasedRecord, ExportRecord, TrustEvent};
-pub use people::{CreatedToken, EnrolledRecord, PeopleService, RoleRecord, TokenRecord, UserRecord};
+pub use people::{
+    CreatedToken, EnrolledRecord, PasskeyRecord, PeopleService, RoleRecord, TokenRecord, UserRecord,
+};
 pub use policies::{
     ArgumentProblem, DryRunRecord, ExplanationRecord, PolicyDetail, PolicyFileRecord, PolicyRecord,
     PolicyService, ValidationRecord, VerdictRow,

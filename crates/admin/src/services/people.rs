@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use portcullis_core::ErrorCode;
-use portcullis_gateway::control::{Enrolment, OWNER, OperatorToken, User};
+use portcullis_gateway::control::{Enrolled, Enrolment, OWNER, OperatorToken, Passkey, User};
 use portcullis_gateway::{Control, ControlError};
 use portcullis_governance::operator::ssh::PublicKey;
+use portcullis_governance::operator::webauthn::CredentialId;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -43,6 +44,9 @@ pub struct UserRecord {
     /// Since when it has a passphrase or key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enrolled_at: Option<String>,
+    /// The keys that it uses in the browser.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passkeys: Vec<PasskeyRecord>,
     /// Who enrolled it, and so counts as the same person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enrolled_by: Option<String>,
@@ -58,7 +62,18 @@ pub struct UserRecord {
     pub version: u64,
 }
 
-/// An operator who is enrolled, or whose passphrase is expected.
+/// A key that an operator uses in the browser.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PasskeyRecord {
+    /// Its id.
+    pub id: String,
+    /// What its operator calls it.
+    pub label: String,
+    /// Since when.
+    pub added_at: String,
+}
+
+/// An operator who is enrolled, or whose passphrase or passkey is expected.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct EnrolledRecord {
     /// Its name.
@@ -66,7 +81,7 @@ pub struct EnrolledRecord {
     /// Since when, where it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enrolled_at: Option<String>,
-    /// Where its passphrase is given, where one is expected.
+    /// Where its passphrase is given, or the link for its passkey is fetched.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub capture: Option<CaptureRecord>,
 }
@@ -148,6 +163,7 @@ impl PeopleService {
                 roles: known.map_or_else(|| vec![OWNER.to_owned()], |user| user.document.roles.clone()),
                 enabled: known.is_none_or(|user| user.document.enabled),
                 enrolled_at: operator.map(|operator| operator.enrolled_at.to_string()),
+                passkeys: operator.map(passkeys).unwrap_or_default(),
                 enrolled_by: operator.and_then(|operator| operator.enrolled_by.clone()),
                 vouched_by: operator.and_then(|operator| operator.vouched_by.clone()),
                 enrolment: operator.and_then(|operator| serde_json::to_value(operator).ok()),
@@ -191,6 +207,24 @@ impl PeopleService {
         let expected = self.control.expect_passphrase(op.operator(), id, op.agreed())?;
         let capture = CaptureRecord::of(&self.control, expected);
         Ok(EnrolledRecord { user_id: id.to_owned(), enrolled_at: None, capture: Some(capture) })
+    }
+
+    /// Makes a link by which an operator enrols a passkey. It is fetched past the tools.
+    pub fn invite_passkey(&self, op: &Op, id: &str) -> Result<EnrolledRecord, AdminError> {
+        let link = self.control.invite_passkey(op.operator(), id, op.agreed())?;
+        let capture = CaptureRecord::of(&self.control, self.control.hand_over(op.operator(), link));
+        Ok(EnrolledRecord { user_id: id.to_owned(), enrolled_at: None, capture: Some(capture) })
+    }
+
+    /// Removes one passkey of an operator.
+    pub async fn remove_passkey(
+        &self,
+        op: &Op,
+        id: &str,
+        passkey: &CredentialId,
+    ) -> Result<UserRecord, AdminError> {
+        self.control.remove_passkey(op.operator(), id, passkey, op.reason()).await?;
+        self.user(id)
     }
 
     /// Says that an operator is somebody else than who enrolled it. Nobody says so of itself, or of whom it enrolled.
@@ -251,6 +285,14 @@ impl PeopleService {
             None => Ok(removed?),
         }
     }
+}
+
+fn passkeys(operator: &Enrolled) -> Vec<PasskeyRecord> {
+    let record = |key: &Passkey| {
+        let (id, label) = (key.id.as_str().to_owned(), key.label.clone());
+        PasskeyRecord { id, label, added_at: key.added_at.to_string() }
+    };
+    operator.passkeys.iter().map(record).collect()
 }
 
 fn token_record(token: OperatorToken) -> TokenRecord {

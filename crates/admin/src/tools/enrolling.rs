@@ -1,8 +1,9 @@
 //! `portcullis_users_enrol` and `portcullis_tokens_*`: what operators and their programs prove themselves with. A passphrase is
-//! given and a token fetched past the tools (ADM-4, ADM-24).
+//! given, a token or a link for a passkey fetched past the tools (ADM-4, ADM-24).
 
 use portcullis_core::{Clock as _, SystemClock};
 use portcullis_governance::operator::ssh::PublicKey;
+use portcullis_governance::operator::webauthn::CredentialId;
 
 use crate::args::{Moment, NonBlank, Page};
 use crate::error::AdminError;
@@ -14,7 +15,11 @@ use crate::tool::{admin_tool, read_tool};
 use crate::{Cx, args};
 
 args! {
-    pub(crate) struct Enrol { user_id: NonBlank<63>, ssh_key: Option<NonBlank> }
+    pub(crate) struct Enrol { user_id: NonBlank<63>, ssh_key: Option<NonBlank>, passkey: Option<bool> }
+}
+
+args! {
+    pub(crate) struct RemovePasskey { user_id: NonBlank<63>, passkey: NonBlank<1400> }
 }
 
 args! {
@@ -37,7 +42,13 @@ pub(super) fn module() -> Module {
     Module {
         name: "organisation/enrolling",
         tools: vec![
-            admin_tool("users", "enrol", "Enrol an operator: with this ssh key, else a passphrase.", enrol),
+            admin_tool(
+                "users",
+                "enrol",
+                "Enrol an operator: with this ssh key, by a link for a passkey, else a passphrase.",
+                enrol,
+            ),
+            admin_tool("users", "remove_passkey", "Remove one passkey of an operator.", remove_passkey),
             admin_tool("users", "vouch", "Say that an operator is not who enrolled it.", vouch),
             read_tool("tokens", "list", "List tokens of operators' programs.", list),
             admin_tool("tokens", "create", "Make a token that speaks for the caller.", create),
@@ -50,15 +61,32 @@ async fn enrol(cx: Cx, grant: AdminGrant, args: Enrol) -> Result<Committed<Enrol
     let (people, id) = (cx.people(), String::from(args.user_id));
     let key = args.ssh_key.map(|line| PublicKey::parse(line.as_str())).transpose();
     let key = key.map_err(|problem| AdminError::argument("ssh_key", problem))?;
+    let passkey = args.passkey.unwrap_or_default();
+    if passkey && key.is_some() {
+        return Err(AdminError::argument("passkey", "one at a time: ssh_key or passkey"));
+    }
     let target = TargetId::new("user", &id);
     grant
         .answer(target, move |op| async move {
             match key {
                 Some(key) => people.enrol_key(&op, &id, key).await,
+                None if passkey => people.invite_passkey(&op, &id),
                 None => people.expect_passphrase(&op, &id),
             }
         })
         .await
+}
+
+async fn remove_passkey(
+    cx: Cx,
+    grant: AdminGrant,
+    args: RemovePasskey,
+) -> Result<Committed<UserRecord>, AdminError> {
+    let (people, id) = (cx.people(), String::from(args.user_id));
+    let passkey = CredentialId::try_from(String::from(args.passkey));
+    let passkey = passkey.map_err(|problem| AdminError::argument("passkey", problem))?;
+    let target = TargetId::new("user", &id);
+    grant.answer(target, move |op| async move { people.remove_passkey(&op, &id, &passkey).await }).await
 }
 
 async fn vouch(cx: Cx, grant: AdminGrant, args: Vouch) -> Result<Committed<UserRecord>, AdminError> {

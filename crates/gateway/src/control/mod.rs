@@ -29,6 +29,7 @@ mod keys;
 mod measures;
 mod opened;
 mod operators;
+mod passkeys;
 mod people;
 mod permits;
 mod policy;
@@ -100,6 +101,7 @@ pub use importing::{FoundServer, ImportSource, Imported};
 pub use kept::{Document, Kept, Versioned};
 pub use opened::Opened;
 pub use operators::{Claimant, Credential, Enrolled, Enrolment};
+pub use passkeys::{Invitation, Passkey};
 pub use people::{AdminOptions, OWNER, Role, User};
 pub use permits::{Invalidated, Meant};
 pub use policy::Activation;
@@ -134,6 +136,8 @@ pub struct GatewayOptions {
     pub refresh: Refresh,
     /// How long a call waits for an approval.
     pub approval_wait: Duration,
+    /// Where values of credentials lie (SBX-55).
+    pub secrets_backend: portcullis_governance::broker::backend::Backend,
     /// Where operators decide in the browser, without a slash at the end; agents are told.
     pub console: Option<String>,
     /// How long a permit lives.
@@ -234,6 +238,7 @@ impl GatewayOptions {
             operator_methods: vec![Method::Uid],
             refresh: Refresh::default(),
             approval_wait: Duration::from_secs(20),
+            secrets_backend: Default::default(),
             console: None,
             permit_ttl: portcullis_governance::permit::DEFAULT_TTL,
             segment_bytes: 64 << 20,
@@ -354,6 +359,8 @@ pub struct Control {
     orders: Arc<crate::orders::OrdersCell>,
     meter: Arc<crate::quotas::Meter>,
     captures: captures::Captures,
+    /// Operators who may enrol a passkey.
+    invitations: passkeys::Invitations,
     lifecycle: Arc<crate::lifecycle::Lifecycle>,
     /// How often and how much, as calls read it.
     limits: Arc<arc_swap::ArcSwap<CallOptions>>,

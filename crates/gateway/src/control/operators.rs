@@ -1,6 +1,6 @@
 //! Operators: who they are, and how they prove it, apart from agents (GOV-104).
 //!
-//! The log names an enrolled operator, its public key if it has one, and the digest of what is kept of the passphrase; what
+//! The log names an enrolled operator, its public keys if it has any, and the digest of what is kept of the passphrase; what
 //! is kept lies in a file of the keys folder, so that an exported log gives nobody anything to guess at. A file that does
 //! not fit its digest recognises nobody.
 
@@ -16,11 +16,13 @@ use portcullis_core::error::one_line;
 use portcullis_core::{Actor, ErrorCode, Secret, Sha256Digest, Timestamp};
 use portcullis_governance::operator::passphrase::{Lockout, SHORTEST, Verifier};
 use portcullis_governance::operator::ssh::PublicKey;
+use portcullis_governance::operator::webauthn::{Assertion, Expected};
 use portcullis_governance::operator::{Method, OperatorProof, Separation};
 use portcullis_governance::record::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::passkeys::{Counters, Passkey};
 use super::registration::need_reason;
 use super::{Control, ControlError};
 
@@ -33,10 +35,13 @@ pub struct Enrolled {
     pub enrolled_at: Timestamp,
     /// The digest of what is kept of the passphrase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    verifier_sha256: Option<Sha256Digest>,
+    pub(super) verifier_sha256: Option<Sha256Digest>,
     /// The key that its ssh-agent signs with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key: Option<PublicKey>,
+    /// The keys that it uses in the browser.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passkeys: Vec<Passkey>,
     /// Who gave it that, if it was not itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolled_by: Option<String>,
@@ -52,6 +57,8 @@ pub enum Enrolment {
     Passphrase(Secret<String>),
     /// A key, likewise.
     SshKey(PublicKey),
+    /// A key for the browser, besides those it may have.
+    Passkey(Passkey),
 }
 
 /// What an operator proves with who it is.
@@ -65,6 +72,14 @@ pub enum Credential {
         digest: Sha256Digest,
         /// As the agent gave it.
         signature: Vec<u8>,
+    },
+    /// Its security key signed what is expected, which the channel made sure was never signed before. Whose key it is, is
+    /// found out, and must be who is named, if somebody is.
+    Passkey {
+        /// What it must be about.
+        expected: Expected,
+        /// As the browser gave it.
+        assertion: Assertion,
     },
 }
 
@@ -83,8 +98,10 @@ pub struct Claimant {
 #[derive(Debug, Default)]
 pub(crate) struct Operators {
     enrolled: Mutex<BTreeMap<String, (Enrolled, Option<Verifier>)>>,
-    /// Failures with passphrases, and with signatures.
-    lockouts: [Mutex<Lockout>; 2],
+    /// How often passkeys have signed, of those that count.
+    pub(super) counters: Counters,
+    /// Failures with passphrases, with signatures of agents, and with those of security keys.
+    lockouts: [Mutex<Lockout>; 3],
 }
 
 impl Operators {
@@ -97,6 +114,7 @@ impl Operators {
                 "what is kept of the passphrase is gone or was changed; enrol again"
             );
         }
+        self.counters.restore(home, &enrolled);
         self.lock().insert(enrolled.name.clone(), (enrolled, verifier));
     }
 
@@ -107,12 +125,17 @@ impl Operators {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Enrolled, Option<Verifier>)>> {
+    pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, (Enrolled, Option<Verifier>)>> {
         self.enrolled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lockout(&self, method: Method) -> std::sync::MutexGuard<'_, Lockout> {
-        self.lockouts[usize::from(method == Method::SshAgent)].lock().unwrap_or_else(PoisonError::into_inner)
+        let which = match method {
+            Method::SshAgent => 1,
+            Method::Webauthn => 2,
+            _ => 0,
+        };
+        self.lockouts[which].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -140,6 +163,11 @@ impl Control {
         let proof = |name: String, method| OperatorProof::authenticated(name, method, separation);
         match claimant.credential {
             Some((name, Credential::Passphrase(passphrase))) => {
+                // Who names security keys and no passphrases wants them to be the only way in.
+                if !self.takes(Method::Passphrase) {
+                    let message = "operator.auth does not name passphrase";
+                    return Err(self.not_recognised(&name, Method::Passphrase, message));
+                }
                 self.is_open(&name, Method::Passphrase)?;
                 self.recognise(&name, passphrase).await?;
                 Ok(proof(name, Method::Passphrase))
@@ -155,6 +183,10 @@ impl Control {
                     return Err(self.failed(&name, Method::SshAgent, message));
                 }
                 Ok(proof(name, Method::SshAgent))
+            }
+            Some((name, Credential::Passkey { expected, assertion })) => {
+                let name = self.recognise_passkey(&name, &expected, &assertion)?;
+                Ok(proof(name, Method::Webauthn))
             }
             // GOV-104, GOV-105: where agents run as this user, being it proves nothing; one person's machine is exempt.
             None if methods.contains(&Method::Uid)
@@ -177,6 +209,10 @@ impl Control {
                         "have your ssh-agent at SSH_AUTH_SOCK, type your passphrase or give it with --passphrase-fd",
                     ),
                     true => (Method::Passphrase, "type your passphrase or give it with --passphrase-fd"),
+                    false if !with_key => {
+                        let message = "operators of this gateway prove who they are with a security key, in the console";
+                        return Err(self.not_recognised(&claimant.user, Method::Webauthn, message));
+                    }
                     false => (Method::SshAgent, "have your ssh-agent at SSH_AUTH_SOCK"),
                 };
                 let message = format!(
@@ -185,6 +221,12 @@ impl Control {
                 Err(self.not_recognised(&claimant.user, method, &message))
             }
         }
+    }
+
+    /// Whether operators can prove with this who they are. In the browser passphrases are taken where nothing else would be.
+    pub fn takes(&self, method: Method) -> bool {
+        let named = |method: Method| self.options.operator_methods.contains(&method);
+        named(method) || (method == Method::Passphrase && !named(Method::Webauthn))
     }
 
     /// Whether agents run as other users than operators, as far as that was seen (GOV-105).
@@ -215,19 +257,23 @@ impl Control {
         self.operators.lock().get(name).and_then(|(enrolled, _)| enrolled.ssh_key.clone())
     }
 
-    fn is_open(&self, name: &str, method: Method) -> Result<(), ControlError> {
+    pub(super) fn is_open(&self, name: &str, method: Method) -> Result<(), ControlError> {
         let Some(until) = self.operators.lockout(method).locked(self.clock.now()) else { return Ok(()) };
-        let how = if method == Method::SshAgent { "signature" } else { "passphrase" };
+        let how = match method {
+            Method::SshAgent => "signature",
+            Method::Webauthn => "security key",
+            _ => "passphrase",
+        };
         let message = format!("too many failures; nobody is let in by {how} before {until}");
         Err(self.not_recognised(name, method, &message))
     }
 
-    fn failed(&self, name: &str, method: Method, message: &str) -> ControlError {
+    pub(super) fn failed(&self, name: &str, method: Method, message: &str) -> ControlError {
         self.operators.lockout(method).failed(self.clock.now());
         self.not_recognised(name, method, message)
     }
 
-    fn not_recognised(&self, name: &str, method: Method, message: &str) -> ControlError {
+    pub(super) fn not_recognised(&self, name: &str, method: Method, message: &str) -> ControlError {
         let data = json!({"method": method, "operator": one_line(name)});
         let event = Event::new(EventName::OperatorAuthFailed, &Actor::system()).data(data);
         let _ = self.log.append(vec![event]);
@@ -243,15 +289,23 @@ impl Control {
         agreed: Option<&str>,
     ) -> Result<Enrolled, ControlError> {
         is_name(name)?;
-        let (method, verifier, key) = match with {
+        let (method, verifier, key, passkey) = match with {
             Enrolment::Passphrase(passphrase) => {
-                (Method::Passphrase, Some(verifier_of(passphrase).await?), None)
+                (Method::Passphrase, Some(verifier_of(passphrase).await?), None, None)
             }
-            Enrolment::SshKey(key) => (Method::SshAgent, None, Some(key)),
+            Enrolment::SshKey(key) => (Method::SshAgent, None, Some(key), None),
+            Enrolment::Passkey(passkey) => (Method::Webauthn, None, None, Some(passkey)),
         };
         let _one_at_a_time = self.state.lock().await;
         let before = self.operators.lock().get(name).cloned();
         let (known, kept) = before.unzip();
+        if let Some(passkey) = &passkey {
+            self.is_new_passkey(known.as_ref(), passkey)?;
+        }
+        // Sessions are of an enrolment: another key beside those there are ends none.
+        let since = known.as_ref().filter(|_| passkey.is_some()).map(|known| known.enrolled_at);
+        let mut passkeys = known.as_ref().map(|known| known.passkeys.clone()).unwrap_or_default();
+        passkeys.extend(passkey);
         // What it had besides, it keeps.
         let text = verifier.as_ref().map(|verifier| serde_json::to_vec(verifier).expect("plain JSON"));
         let digest = text.as_deref().map(Sha256Digest::of);
@@ -265,7 +319,8 @@ impl Control {
             enrolled_by,
             vouched_by,
             name: name.to_owned(),
-            enrolled_at: self.clock.now(),
+            enrolled_at: since.unwrap_or_else(|| self.clock.now()),
+            passkeys,
             verifier_sha256: digest.or_else(|| known.as_ref()?.verifier_sha256),
             ssh_key: key.or_else(|| known.as_ref()?.ssh_key.clone()),
         };
@@ -307,6 +362,8 @@ impl Control {
         self.commit(operator, vec![Event::new(EventName::OperatorRemoved, &operator.actor()).data(data)])
             .await?;
         self.operators.lock().remove(name);
+        self.operators.counters.forget(&self.options.home, &enrolled);
+        self.withdraw_invitations_of(name);
         forget(&self.options.home, &enrolled);
         drop(one_at_a_time);
         self.revoke_tokens_of(operator, name).await
@@ -347,7 +404,7 @@ async fn verifier_of(passphrase: Secret<String>) -> Result<Verifier, ControlErro
     })
 }
 
-fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+pub(super) fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }

@@ -47,7 +47,8 @@ pub(super) fn broker(options: &GatewayOptions, log: &AuditLog) -> Result<Arc<Bro
     let _ = setrlimit(Resource::Core, nothing);
     let key = log.vault_key().map_err(|error| unusable(error.to_string()))?;
     let path = options.home.join("keys/vault.json");
-    let vault = Vault::open(path, key).map_err(|error| unusable(error.to_string()))?;
+    let vault = Vault::open_with(path, key, options.secrets_backend.clone())
+        .map_err(|error| unusable(error.to_string()))?;
     Ok(Arc::new(Broker::new(vault, log.clone())))
 }
 
@@ -61,8 +62,7 @@ impl Control {
         kind: Kind,
         value: Vec<u8>,
     ) -> Result<SecretRow, ControlError> {
-        let value = taken(value)?;
-        is_of_kind(kind, &value)?;
+        let value = self.offered(kind, value)?;
         if kind == Kind::Mtls
             && class.strip_prefix("mtls.").is_none_or(|server| server.parse::<ServerIdentity>().is_err())
         {
@@ -74,7 +74,29 @@ impl Control {
         let now = self.clock.now();
         let id = EventId::new(now).to_string();
         let entry = Entry { name: name.to_owned(), class, kind, version: 1, id, stored_at: now };
-        self.keep_secret(operator, entry, &value).await
+        self.keep_secret(operator, entry, value.as_ref()).await
+    }
+
+    /// A value that is fit to be kept; `None` where a program knows it and none was given.
+    fn offered(&self, kind: Kind, value: Vec<u8>) -> Result<Option<Secret>, ControlError> {
+        let refuse = |message: &str| Err(ControlError::field("value", message));
+        match (self.broker.vault().keeps_values(), value.is_empty()) {
+            (false, _) if kind == Kind::Oauth2 => refuse(
+                "secrets.backend is a program, which cannot keep what a login leaves; use vault-file or keyring",
+            ),
+            (false, true) => Ok(None),
+            (false, false) => refuse(
+                "secrets.backend is a program, which has the values: put this one where the program finds it, then say --kept",
+            ),
+            (true, true) => {
+                refuse("a credential has 1 byte to 64 KiB; --kept is for a secrets.backend that is a program")
+            }
+            (true, false) => {
+                let value = taken(value)?;
+                is_of_kind(kind, &value)?;
+                Ok(Some(value))
+            }
+        }
     }
 
     /// Whether there can be a new credential of this name and class.
@@ -111,14 +133,13 @@ impl Control {
         name: &str,
         value: Vec<u8>,
     ) -> Result<SecretRow, ControlError> {
-        let value = taken(value)?;
         let _one_at_a_time = self.state.lock().await;
         let before = self.stored(name)?;
-        is_of_kind(before.kind, &value)?;
+        let value = self.offered(before.kind, value)?;
         let now = self.clock.now();
         let id = EventId::new(now).to_string();
         let entry = Entry { version: before.version.saturating_add(1), id, stored_at: now, ..before };
-        self.keep_secret(operator, entry, &value).await
+        self.keep_secret(operator, entry, value.as_ref()).await
     }
 
     /// Forgets a credential. Leases of it end.
@@ -160,14 +181,22 @@ impl Control {
         &self,
         operator: &OperatorProof,
         entry: Entry,
-        value: &Secret,
+        value: Option<&Secret>,
     ) -> Result<SecretRow, ControlError> {
+        if value.is_none() {
+            let known = self.broker.vault().is_known(&entry);
+            known.map_err(|problem| ControlError::field("value", problem))?;
+        }
         let data = json!({
             "class": entry.class, "handle": entry.id, "kind": KIND, "name": entry.name, "version": entry.version,
         });
         self.commit(operator, vec![Event::new(EventName::CredentialStored, &operator.actor()).data(data)])
             .await?;
-        self.broker.vault().put(&entry, value).map_err(|error| unwritable(&error))?;
+        let kept = match value {
+            Some(value) => self.broker.vault().put(&entry, value),
+            None => self.broker.vault().put_known(&entry),
+        };
+        kept.map_err(|error| unwritable(&error))?;
         self.broker.revoke(&entry.class);
         let now = entry.stored_at;
         Ok(self.secret_row(entry, now))

@@ -240,6 +240,7 @@ impl Gateway {
             orders,
             meter,
             captures: super::captures::Captures::default(),
+            invitations: super::passkeys::Invitations::default(),
             lifecycle,
             limits,
             refused_tokens: std::sync::Mutex::default(),

@@ -1,4 +1,5 @@
-//! Where credentials are kept: a file, each value sealed under a key that is sealed under the KEK (SBX-55).
+//! Where credentials are kept: a file, each value sealed under a key that is sealed under the KEK (SBX-55), unless its
+//! [`Backend`] has the values.
 //!
 //! Names, classes and versions are in the clear, and bound to the value they belong to: a file in which they were
 //! exchanged does not open.
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
+use super::backend::{self, Answers, Backend, Lies};
 use super::{CredentialClass, CredentialDenied, CredentialHandle};
 
 /// The longest value: a private key with its chain fits.
@@ -93,7 +95,11 @@ struct Kept {
 struct Sealed {
     #[serde(flatten)]
     entry: Entry,
+    #[serde(default, skip_serializing_if = "Lies::in_the_file")]
+    lies: Lies,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     nonce: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     sealed: String,
 }
 
@@ -102,6 +108,8 @@ pub struct Vault {
     path: PathBuf,
     key: Key<[u8; 32]>,
     kept: Mutex<Kept>,
+    backend: Backend,
+    answers: Answers,
 }
 
 impl std::fmt::Debug for Vault {
@@ -111,8 +119,13 @@ impl std::fmt::Debug for Vault {
 }
 
 impl Vault {
-    /// Reads the file, if there is one.
+    /// Reads the file, if there is one; values are put into it too.
     pub fn open(path: PathBuf, key: Key<[u8; 32]>) -> io::Result<Self> {
+        Self::open_with(path, key, Backend::VaultFile)
+    }
+
+    /// The same with values elsewhere. What an earlier backend has stays where it is until it is changed.
+    pub fn open_with(path: PathBuf, key: Key<[u8; 32]>, backend: Backend) -> io::Result<Self> {
         let kept = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).map_err(|_| {
                 io::Error::other(format!("{} is not a vault of this version", path.display()))
@@ -123,7 +136,7 @@ impl Vault {
         if kept.v != 1 {
             return Err(io::Error::other(format!("{} is not a vault of this version", path.display())));
         }
-        Ok(Self { path, key, kept: Mutex::new(kept) })
+        Ok(Self { path, key, kept: Mutex::new(kept), backend, answers: Answers::default() })
     }
 
     /// Everything there is, by name.
@@ -146,8 +159,35 @@ impl Vault {
         self.kept().secrets.iter().find(|one| one.entry.class == *class).map(|one| one.entry.kind)
     }
 
+    /// Whether values can be put here at all.
+    pub fn keeps_values(&self) -> bool {
+        !matches!(self.backend, Backend::Command(_))
+    }
+
+    /// Whether the program that knows the values knows this one.
+    pub fn is_known(&self, entry: &Entry) -> Result<(), String> {
+        match &self.backend {
+            Backend::Command(command) => self.answers.get(command, entry).map(drop),
+            Backend::VaultFile | Backend::Keyring => Err("values are kept here, and none was given".into()),
+        }
+    }
+
+    /// Keeps an entry whose value a program knows, in place of what was there.
+    pub fn put_known(&self, entry: &Entry) -> io::Result<()> {
+        let nothing = String::new;
+        self.exchange(Sealed {
+            entry: entry.clone(),
+            lies: Lies::Command,
+            nonce: nothing(),
+            sealed: nothing(),
+        })
+    }
+
     /// Seals a value and keeps it under the entry's name, in place of what was there.
     pub fn put(&self, entry: &Entry, value: &Secret) -> io::Result<()> {
+        if !self.keeps_values() {
+            return Err(io::Error::other("secrets.backend is a program, and nothing is put there"));
+        }
         let nonce: [u8; 24] = rand::rng().random();
         let mut text = value.expose().to_vec();
         let tag = self
@@ -155,16 +195,46 @@ impl Vault {
             .encrypt_inout_detached(&XNonce::from(nonce), &purpose(entry), InOutBuf::from(&mut text[..]))
             .map_err(|_| io::Error::other("the value is too long"))?;
         text.extend_from_slice(&tag);
-        let sealed = Sealed { entry: entry.clone(), nonce: to_hex(&nonce), sealed: to_hex(&text) };
+        let (lies, nonce, sealed) = match self.backend {
+            Backend::Keyring => {
+                backend::put_into_keyring(entry, &[&nonce, text.as_slice()].concat())?;
+                (Lies::Keyring, String::new(), String::new())
+            }
+            _ => (Lies::File, to_hex(&nonce), to_hex(&text)),
+        };
+        self.exchange(Sealed { entry: entry.clone(), lies, nonce, sealed })
+    }
+
+    /// Keeps this in place of what has its name. What that had elsewhere goes.
+    fn exchange(&self, sealed: Sealed) -> io::Result<()> {
+        let (name, id) = (sealed.entry.name.clone(), sealed.entry.id.clone());
+        let before = self.kept().secrets.iter().find(|known| known.entry.name == name).cloned();
         self.change(|secrets| {
-            secrets.retain(|known| known.entry.name != entry.name);
+            secrets.retain(|known| known.entry.name != name);
             secrets.push(sealed);
-        })
+        })?;
+        if let Some(before) = before.filter(|before| before.entry.id != id) {
+            self.forget(&before);
+        }
+        Ok(())
+    }
+
+    /// What of a credential lies elsewhere goes.
+    fn forget(&self, gone: &Sealed) {
+        self.answers.forget(&gone.entry.id);
+        if gone.lies == Lies::Keyring {
+            backend::remove_from_keyring(&gone.entry);
+        }
     }
 
     /// Forgets a credential; its value is gone with the file's last version.
     pub fn remove(&self, name: &str) -> io::Result<()> {
-        self.change(|secrets| secrets.retain(|known| known.entry.name != name))
+        let gone = self.kept().secrets.iter().find(|known| known.entry.name == name).cloned();
+        self.change(|secrets| secrets.retain(|known| known.entry.name != name))?;
+        if let Some(gone) = gone {
+            self.forget(&gone);
+        }
+        Ok(())
     }
 
     /// The value of a class. For the broker, which has seen a permit.
@@ -176,8 +246,27 @@ impl Vault {
         let sealed = found.ok_or_else(|| CredentialDenied::Missing(class.clone()))?;
         let unusable = |reason: String| CredentialDenied::Unusable { class: class.clone(), reason };
         let broken = || unusable("the vault's file was changed by somebody else".into());
-        let nonce: [u8; 24] = parse_hex(&sealed.nonce).ok_or_else(broken)?;
-        let mut text = bytes_of(&sealed.sealed).ok_or_else(broken)?;
+        let (nonce, mut text): ([u8; 24], Vec<u8>) = match sealed.lies {
+            Lies::File => {
+                (parse_hex(&sealed.nonce).ok_or_else(broken)?, bytes_of(&sealed.sealed).ok_or_else(broken)?)
+            }
+            Lies::Keyring => {
+                let whole = backend::read_from_keyring(&sealed.entry).map_err(unusable)?;
+                let (nonce, text) = whole.split_first_chunk::<24>().ok_or_else(broken)?;
+                (*nonce, text.to_vec())
+            }
+            Lies::Command => {
+                let Backend::Command(command) = &self.backend else {
+                    let name = &sealed.entry.name;
+                    return Err(unusable(format!(
+                        "a program knew it, and secrets.backend names none any more; `portcullis secret rotate {name}` takes a value"
+                    )));
+                };
+                let value = self.answers.get(command, &sealed.entry).map_err(unusable)?;
+                let Entry { id, class, version, .. } = sealed.entry;
+                return Ok((CredentialHandle { id, class, version }, value));
+            }
+        };
         let tag: [u8; 16] = text.split_off(text.len().checked_sub(16).ok_or_else(broken)?)[..]
             .try_into()
             .map_err(|_| broken())?;
@@ -200,9 +289,13 @@ impl Vault {
     pub fn assign(&self, name: &str, class: &CredentialClass) -> io::Result<bool> {
         let found = self.kept().secrets.iter().find(|sealed| sealed.entry.name == name).cloned();
         let Some(sealed) = found else { return Ok(false) };
+        let entry = Entry { class: class.clone(), ..sealed.entry.clone() };
+        if sealed.lies == Lies::Command {
+            self.put_known(&entry)?;
+            return Ok(true);
+        }
         let (_, value) =
             self.unseal(&sealed.entry.class).map_err(|error| io::Error::other(error.to_string()))?;
-        let entry = Entry { class: class.clone(), ..sealed.entry };
         self.put(&entry, &value)?;
         Ok(true)
     }
@@ -246,9 +339,13 @@ impl Vault {
     /// A text without anything that looks like a secret, and without any value that is kept here, however it is spelt
     /// (admin §8). Values stay here.
     pub fn masked(&self, text: &str) -> String {
-        let classes: Vec<CredentialClass> = self.list().into_iter().map(|entry| entry.class).collect();
-        let values = classes.iter().filter_map(|class| self.unseal(class).ok());
-        let values: Vec<Key<String>> = values.flat_map(|(_, value)| parts_of(&value)).collect();
+        let all = self.kept().secrets.clone();
+        let values = all.iter().filter_map(|sealed| match sealed.lies {
+            // What nobody asked the program for is in no text of ours.
+            Lies::Command => self.answers.known(&sealed.entry.id),
+            Lies::File | Lies::Keyring => self.unseal(&sealed.entry.class).ok().map(|(_, value)| value),
+        });
+        let values: Vec<Key<String>> = values.flat_map(|value| parts_of(&value)).collect();
         scrub_knowing(text, &KnownSecrets::new(&values)).into_owned()
     }
 

@@ -11,7 +11,8 @@ pub(crate) enum OperatorCommand {
     /// Enrol an operator, or give one another passphrase or key
     #[command(
         after_help = "The new passphrase is asked for on the terminal, or read from --new-passphrase-fd. With --ssh-key the \
-operator's ssh-agent signs instead (operator.auth must name ssh-agent). The first operator is enrolled by the user the gateway runs as; later ones by an operator."
+operator's ssh-agent signs instead (operator.auth must name ssh-agent). With --passkey a link is shown, good once and for 15 minutes, by which \
+the operator enrols a security key in the browser (operator.auth must name webauthn, and the gateway must run). The first operator is enrolled by the user the gateway runs as; later ones by an operator."
     )]
     Enrol {
         /// The operator's name, by which records know it
@@ -22,16 +23,22 @@ operator's ssh-agent signs instead (operator.auth must name ssh-agent). The firs
         /// The public half of a key in the operator's ssh-agent, as in ~/.ssh/id_ed25519.pub
         #[arg(long, value_name = "FILE", conflicts_with = "new_passphrase_fd")]
         ssh_key: Option<PathBuf>,
+        /// Show a link by which the operator enrols a security key in the browser
+        #[arg(long, conflicts_with_all = ["new_passphrase_fd", "ssh_key"])]
+        passkey: bool,
     },
     /// List the enrolled operators
     List,
     /// Make, list and take back tokens with which your programs reach the admin tools
     #[command(subcommand)]
     Token(TokenCommand),
-    /// Remove an operator
+    /// Remove an operator, or one of its security keys
     Remove {
         /// The operator's name
         name: String,
+        /// Only this security key of it, by its id in `operator list --output json`
+        #[arg(long, value_name = "ID")]
+        passkey: Option<String>,
         /// Why
         #[arg(long)]
         reason: String,
@@ -187,6 +194,9 @@ credentials list the class are lent the value, each for the time of one call. No
         /// Read the value from this file descriptor
         #[arg(long, value_name = "N")]
         fd: Option<i32>,
+        /// The program of secrets.backend has the value already, under this name; none is read
+        #[arg(long, conflicts_with = "fd")]
+        kept: bool,
     },
     /// List credentials, without their values
     List,
@@ -197,6 +207,9 @@ credentials list the class are lent the value, each for the time of one call. No
         /// Read the value from this file descriptor
         #[arg(long, value_name = "N")]
         fd: Option<i32>,
+        /// The program of secrets.backend has the new value already; none is read
+        #[arg(long, conflicts_with = "fd")]
+        kept: bool,
     },
     /// Write the key that a records subscription's deliveries are signed with to a file, once
     #[command(

@@ -17,7 +17,17 @@ use crate::output::table;
 
 pub(super) async fn run(context: &Context<'_>, command: OperatorCommand) -> Result<ExitCode, Failure> {
     match command {
-        OperatorCommand::Enrol { name, new_passphrase_fd, ssh_key } => {
+        OperatorCommand::Enrol { name, passkey: true, .. } => {
+            let invited = context.ask(&Request::OperatorInvite { name }).await?;
+            context.output.result(&invited, |invited| {
+                format!(
+                    "a link for operator {}, good once and for 15 minutes, shown this once; whoever opens it enrols a key:\n\n  {}",
+                    text(&invited["name"]),
+                    text(&invited["link"])
+                )
+            });
+        }
+        OperatorCommand::Enrol { name, new_passphrase_fd, ssh_key, .. } => {
             let request = match ssh_key {
                 Some(file) => Request::OperatorEnrolKey { name, key: public_key(&file)? },
                 None => Request::OperatorEnrol { name, passphrase: new_passphrase(new_passphrase_fd)? },
@@ -30,7 +40,13 @@ pub(super) async fn run(context: &Context<'_>, command: OperatorCommand) -> Resu
             context.output.result(&operators, render_list);
         }
         OperatorCommand::Token(command) => token(context, command).await?,
-        OperatorCommand::Remove { name, reason } => {
+        OperatorCommand::Remove { name, passkey: Some(passkey), reason } => {
+            let removed = context.ask(&Request::OperatorRemovePasskey { name, passkey, reason }).await?;
+            context
+                .output
+                .result(&removed, |removed| format!("removed: a security key of {}", text(&removed["name"])));
+        }
+        OperatorCommand::Remove { name, reason, .. } => {
             let removed = context.ask(&Request::OperatorRemove { name, reason }).await?;
             context.output.result(&removed, |removed| format!("removed: {}", text(&removed["name"])));
         }
@@ -88,7 +104,8 @@ fn render_list(operators: &Value) -> String {
     }
     let proves_with = |operator: &Value| {
         let has = |member: &str, word| operator.get(member).map(|_| word);
-        let ways = [has("verifier_sha256", "passphrase"), has("ssh_key", "ssh-agent")];
+        let ways =
+            [has("verifier_sha256", "passphrase"), has("ssh_key", "ssh-agent"), has("passkeys", "webauthn")];
         ways.into_iter().flatten().collect::<Vec<_>>().join(", ")
     };
     let rows = operators

@@ -8,14 +8,14 @@ use super::Context;
 use super::mcp::text;
 use crate::cli::SecretCommand;
 use crate::failure::Failure;
-use crate::identity::new_credential;
+use crate::identity::{Passphrase, new_credential};
 use crate::operator::Request;
 use crate::output::table;
 
 pub(super) async fn run(context: &Context<'_>, command: SecretCommand) -> Result<ExitCode, Failure> {
     match command {
-        SecretCommand::Set { name, class, kind, fd } => {
-            let value = new_credential(fd)?;
+        SecretCommand::Set { name, class, kind, fd, kept } => {
+            let value = value_of(fd, kept)?;
             let stored = context.ask(&Request::SecretSet { name, class, kind, value }).await?;
             context.output.result(&stored, |stored| {
                 format!("stored: {} of class {}", text(&stored["name"]), text(&stored["class"]))
@@ -25,8 +25,8 @@ pub(super) async fn run(context: &Context<'_>, command: SecretCommand) -> Result
             let secrets = context.ask(&Request::SecretList).await?;
             context.output.result(&secrets, render_list);
         }
-        SecretCommand::Rotate { name, fd } => {
-            let value = new_credential(fd)?;
+        SecretCommand::Rotate { name, fd, kept } => {
+            let value = value_of(fd, kept)?;
             let stored = context.ask(&Request::SecretRotate { name, value }).await?;
             context.output.result(&stored, |stored| {
                 format!("changed: {} is at version {}", text(&stored["name"]), stored["version"])
@@ -43,6 +43,11 @@ pub(super) async fn run(context: &Context<'_>, command: SecretCommand) -> Result
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The value; nothing where the backend's program has it.
+fn value_of(fd: Option<i32>, kept: bool) -> Result<Passphrase, Failure> {
+    if kept { Ok(Passphrase::found(String::new())) } else { new_credential(fd) }
 }
 
 fn render_list(secrets: &Value) -> String {

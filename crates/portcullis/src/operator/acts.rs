@@ -112,6 +112,8 @@ pub(super) async fn perform(door: &Door<'_>, request: &Request) -> Answer {
         }
         Request::OperatorEnrol { .. }
         | Request::OperatorEnrolKey { .. }
+        | Request::OperatorInvite { .. }
+        | Request::OperatorRemovePasskey { .. }
         | Request::OperatorRemove { .. }
         | Request::OperatorTokenCreate { .. }
         | Request::OperatorTokenRevoke { .. }
@@ -193,6 +195,14 @@ async fn admitted(door: &Door<'_>, request: &Request) -> Answer {
         Request::OperatorEnrolKey { name, key } => {
             let seen = door.act(json!({"user_id": name, "ssh_key": key}), NO_REASON).await?.seen;
             json!(seen.operators().into_iter().find(|enrolled| enrolled.name == *name))
+        }
+        Request::OperatorInvite { name } => {
+            let invited = door.act(json!({"user_id": name, "passkey": true}), NO_REASON).await?.said;
+            json!({"name": name, "link": door.fetch(&invited["capture_id"])?})
+        }
+        Request::OperatorRemovePasskey { name, passkey, reason } => {
+            door.act(json!({"user_id": name, "passkey": passkey}), reason).await?;
+            json!({"name": name, "passkey": passkey, "state": "removed"})
         }
         Request::OperatorRemove { name, reason } => {
             door.act(json!({"user_id": name}), reason).await?;

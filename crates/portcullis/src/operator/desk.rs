@@ -46,7 +46,10 @@ pub(super) async fn authorised(
 ) -> Answer {
     let proof = if request.changes_something() {
         let claimant = Claimant { channel, user: user_name(), credential };
-        let enrolling = matches!(request, Request::OperatorEnrol { .. } | Request::OperatorEnrolKey { .. });
+        let enrolling = matches!(
+            request,
+            Request::OperatorEnrol { .. } | Request::OperatorEnrolKey { .. } | Request::OperatorInvite { .. }
+        );
         desk.control.authenticate(claimant, enrolling).await?
     } else {
         OperatorProof::authenticated(user_name(), channel, desk.control.separation())

@@ -161,6 +161,15 @@ pub(crate) enum Request {
         name: String,
         key: PublicKey,
     },
+    /// A link by which an operator enrols a passkey.
+    OperatorInvite {
+        name: String,
+    },
+    OperatorRemovePasskey {
+        name: String,
+        passkey: String,
+        reason: String,
+    },
     OperatorList,
     OperatorRemove {
         name: String,
@@ -338,7 +347,10 @@ impl Request {
             Request::CheckpointList => Look("checkpoints_list"),
             Request::CheckpointOpen { .. } => Act("checkpoints_open"),
             Request::CheckpointResolve { .. } => Act("checkpoints_resolve"),
-            Request::OperatorEnrol { .. } | Request::OperatorEnrolKey { .. } => Act("users_enrol"),
+            Request::OperatorEnrol { .. }
+            | Request::OperatorEnrolKey { .. }
+            | Request::OperatorInvite { .. } => Act("users_enrol"),
+            Request::OperatorRemovePasskey { .. } => Act("users_remove_passkey"),
             Request::OperatorList => Look("users_list"),
             Request::OperatorRemove { .. } => Act("users_delete"),
             Request::OperatorTokenCreate { .. } => Act("tokens_create"),

@@ -3,6 +3,7 @@
 mod browser;
 mod client;
 mod deciding;
+mod keys;
 mod looking;
 mod pages;
 

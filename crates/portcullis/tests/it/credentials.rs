@@ -1,5 +1,7 @@
 //! Credentials: lent to permitted calls, put in on the last hop, and found nowhere else (SBX §8).
 
+mod backends;
+
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;

@@ -252,6 +252,8 @@ impl Sample {
             ("users_put", json!({"user_id": "bob", "roles": ["r"], "enabled": true}), Done),
             ("users_enrol", json!({"user_id": "eve"}), Done),
             ("users_vouch", json!({"user_id": "zoe"}), Done),
+            // Done in `console::keys`, where a browser has a key.
+            ("users_remove_passkey", json!({"user_id": "zoe", "passkey": "AAAA"}), Refused("not_found")),
             ("users_delete", json!({"user_id": "bob"}), Done),
             ("roles_delete", json!({"role_id": "r"}), Done),
             ("tokens_create", json!({"name": "another"}), Done),

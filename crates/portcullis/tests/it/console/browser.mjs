@@ -16,6 +16,7 @@ const browser = await chromium.launch({
 });
 let context, page;
 let errors = [];
+let keys, key;
 let bytes = 0;
 const TIMEOUT = 20000;
 
@@ -30,6 +31,7 @@ const acts = {
       bypassCSP: false,
     });
     page = await context.newPage();
+    keys = key = undefined;
     page.setDefaultTimeout(TIMEOUT);
     errors = [];
     page.on("console", (message) => { if (message.type() === "error") errors.push(message.text()); });
@@ -38,6 +40,35 @@ const acts = {
     await session.send("Network.enable");
     session.on("Network.loadingFinished", (event) => { bytes += event.encodedDataLength; });
   },
+  // Security keys that only this browser has: one is plugged in at a time. `unsure`: it cannot tell who uses it.
+  async plug({ unsure }) {
+    if (!keys) {
+      keys = await context.newCDPSession(page);
+      await keys.send("WebAuthn.enable");
+    }
+    if (key) await keys.send("WebAuthn.removeVirtualAuthenticator", { authenticatorId: key });
+    const options = {
+      protocol: "ctap2", transport: "usb", hasResidentKey: true, hasUserVerification: !unsure, isUserVerified: !unsure,
+      automaticPresenceSimulation: true,
+    };
+    key = (await keys.send("WebAuthn.addVirtualAuthenticator", { options })).authenticatorId;
+  },
+  async credentials() { return (await keys.send("WebAuthn.getCredentials", { authenticatorId: key })).credentials; },
+  async addCredential({ credential }) { await keys.send("WebAuthn.addCredential", { authenticatorId: key, credential }); },
+  // What page scripts send is caught instead, and told: the body of the next request to `path`.
+  async intercept({ path }) {
+    context.caught = new Promise((caught) => {
+      page.route("**" + path, async (route) => {
+        if (route.request().method() !== "POST" || !(route.request().postData() || "").includes("client_data")) return route.continue();
+        const sent = { body: route.request().postData(), headers: await route.request().allHeaders() };
+        await route.fulfill({ status: 200, contentType: "text/html", body: "<p id=caught>caught</p>" });
+        await page.unroute("**" + path);
+        caught(sent);
+      });
+    });
+  },
+  async caught() { return context.caught; },
+  async evaluate({ script }) { return page.evaluate(script); },
   async look({ width, dark }) {
     await page.setViewportSize({ width, height: width < 600 ? 844 : 900 });
     await page.emulateMedia({ colorScheme: dark ? "dark" : "light" });
@@ -45,7 +76,7 @@ const acts = {
   async goto({ url }) {
     bytes = 0;
     const response = await page.goto(url, { waitUntil: "load" });
-    return response.status();
+    return response ? response.status() : 0;
   },
   async bytes() { return bytes; },
   async url() { return page.url(); },

@@ -58,6 +58,22 @@ impl Browser {
         answer["ok"].clone()
     }
 
+    /// The same by another name of the machine.
+    pub(super) fn by_name(mut self) -> Self {
+        self.origin = self.origin.replace("127.0.0.1", "localhost");
+        self
+    }
+
+    /// The same gateway was started again.
+    pub(super) fn move_to(&mut self, daemon: &Daemon) {
+        self.origin = daemon.console.replace("127.0.0.1", "localhost");
+    }
+
+    /// Opens an address; its status.
+    pub(super) fn visit(&mut self, url: &str) -> u64 {
+        self.act("goto", json!({"url": url})).as_u64().unwrap_or_default()
+    }
+
     /// Opens a page; its status.
     pub(super) fn goto(&mut self, path: &str) -> u64 {
         let url = format!("{}{path}", self.origin);
