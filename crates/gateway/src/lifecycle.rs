@@ -317,8 +317,8 @@ impl Lifecycle {
         let (validated, channel) = self.admit(permit, request, entry, call, proposal).await?;
         let sealed = self.transmit(validated, &channel, call).await;
         // Only a client that takes tasks can be answered with one.
-        let continuation =
-            call.attendant.takes_tasks(&entry.server.declaration).then(|| sealed.continuation());
+        let may_be_a_task = tasks::may_be_begun(call, entry, channel.greeting());
+        let continuation = may_be_a_task.then(|| sealed.continuation());
         let era = channel.greeting().era;
         let again = recorded.map(|(r, recorded)| r.compare(&recorded, &sealed, &mut proposal.trail));
         let mut response = self.release(sealed, screened, continuation, era, entry, proposal).await?;
@@ -533,14 +533,21 @@ impl Lifecycle {
     /// A child of the legacy era does not say which call a question of its belongs to. If it may ask at all, its
     /// calls take turns, so that there is only one it can be (PRO-21).
     async fn take_turn(&self, call: &Call, entry: &ToolEntry, proposal: &Proposal) -> Option<Turn> {
-        let asks = !entry.server.declaration.server_requests().is_empty()
-            && !matches!(entry.server.record.transport, Transport::Http { .. });
-        if !asks {
+        if !asks_without_saying_for_what(entry) {
             return None;
         }
         let server = entry.tool.id().server();
         let turn = proposal.world.upstream(server)?.turn().await;
         Some(self.turns.enter(turn, call.session.principal(), server, self.clock.now()))
+    }
+
+    /// The same for the questions of a task.
+    pub(crate) async fn turn_of(&self, entry: &ToolEntry) -> Option<tokio::sync::OwnedMutexGuard<()>> {
+        if !asks_without_saying_for_what(entry) {
+            return None;
+        }
+        let world = self.world.load();
+        Some(world.upstream(entry.tool.id().server())?.turn().await)
     }
 
     /// Step 7. One permit, for exactly this request.
@@ -591,7 +598,9 @@ impl Lifecycle {
                 gauntlet_refusal(&error, entry)
             })?;
         }
-        let wants = Wants { capabilities, ..call.wants.clone() };
+        let task =
+            tasks::may_be_begun(call, entry, channel.greeting()).then(|| call.wants.task.unwrap_or_default());
+        let wants = Wants { capabilities, task, ..call.wants.clone() };
         self.take_use(&permit, entry, proposal).await?;
         let takes_a_use = permit.approval_id().is_some();
         let now = Now { registry: &*self.world, session: &call.session, lineage: &proposal.lineage };
@@ -683,7 +692,10 @@ impl Lifecycle {
             cache_hit: false,
         };
         if let (ReleasedResponse::Result(raw), Some(continuation)) = (&released, continuation) {
-            let created = self.gauntlet.task_created(screened.spec(), raw);
+            let created = match upstream {
+                portcullis_upstream::Era::Legacy => self.gauntlet.early_task_created(screened.spec(), raw),
+                portcullis_upstream::Era::Modern => self.gauntlet.task_created(screened.spec(), raw),
+            };
             match created {
                 Ok(None) => {}
                 Ok(Some(report)) => {
@@ -754,6 +766,11 @@ impl Lifecycle {
         }
         gauntlet_refusal(error, entry)
     }
+}
+
+fn asks_without_saying_for_what(entry: &ToolEntry) -> bool {
+    !entry.server.declaration.server_requests().is_empty()
+        && !matches!(entry.server.record.transport, Transport::Http { .. })
 }
 
 /// A refusal, once it is on record: whoever hears it can find it in the log, whatever happens next. Refused calls wait

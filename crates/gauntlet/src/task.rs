@@ -49,6 +49,13 @@ impl TaskStatus {
 pub struct TaskHandle(String);
 
 impl TaskHandle {
+    fn new(spec: &ToolSpec, id: String) -> Result<Self, GauntletError> {
+        if id.is_empty() || id.len() > LONGEST_ID {
+            return Err(misshapen(spec, "the id of the task is empty or too long"));
+        }
+        Ok(Self(id))
+    }
+
     /// As the server wrote it, to be sent back to it.
     pub fn for_its_server(&self) -> &str {
         &self.0
@@ -112,7 +119,58 @@ struct Report<'a> {
     error: Option<&'a RawValue>,
 }
 
+/// What a server of revision 2025-11-25 says of a task: never its result, which is asked for apart.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EarlyReport {
+    task_id: String,
+    status: TaskStatus,
+    #[serde(default)]
+    status_message: Option<String>,
+    #[serde(default)]
+    ttl: Option<u64>,
+    #[serde(default)]
+    poll_interval: Option<u64>,
+}
+
 impl Gauntlet {
+    /// The task that a call was answered with which asked for one in the form of 2025-11-25, if it was.
+    pub fn early_task_created(
+        &self,
+        spec: &ToolSpec,
+        raw: &RawResult,
+    ) -> Result<Option<TaskReport>, GauntletError> {
+        #[derive(Deserialize)]
+        struct Created<'a> {
+            #[serde(borrow, default)]
+            task: Option<&'a RawValue>,
+        }
+        match serde_json::from_slice::<Created<'_>>(&raw.0) {
+            Ok(Created { task: Some(task) }) => {
+                self.early_report(spec, &raw.0.slice_ref(task.get().as_bytes())).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// What a server of 2025-11-25 answered when it was asked about a task.
+    pub fn early_task_reported(&self, spec: &ToolSpec, raw: &RawResult) -> Result<TaskReport, GauntletError> {
+        self.early_report(spec, &raw.0)
+    }
+
+    fn early_report(&self, spec: &ToolSpec, text: &Bytes) -> Result<TaskReport, GauntletError> {
+        let report: EarlyReport =
+            serde_json::from_slice(text).map_err(|_| misshapen(spec, "this is no report of a task"))?;
+        Ok(TaskReport {
+            handle: TaskHandle::new(spec, report.task_id)?,
+            status: report.status,
+            message: report.status_message.map(|text| self.message(&text)).transpose()?,
+            ttl_ms: report.ttl,
+            poll_interval_ms: report.poll_interval,
+            payload: TaskPayload::None,
+        })
+    }
+
     /// The task that a call was answered with, if it was.
     pub fn task_created(
         &self,
@@ -152,9 +210,7 @@ impl Gauntlet {
         }
         let report: Report<'_> =
             serde_json::from_slice(text).map_err(|_| misshapen(spec, "this is no report of a task"))?;
-        if report.task_id.is_empty() || report.task_id.len() > LONGEST_ID {
-            return Err(misshapen(spec, "the id of the task is empty or too long"));
-        }
+        let handle = TaskHandle::new(spec, report.task_id)?;
         let creates = report.result_type.as_deref() == Some("task");
         let lacks = |what| Err(misshapen(spec, what));
         let payload = match (report.status, report.input_requests, report.result, report.error) {
@@ -177,7 +233,7 @@ impl Gauntlet {
         };
         let message = report.status_message.map(|text| self.message(&text)).transpose()?;
         Ok(TaskReport {
-            handle: TaskHandle(report.task_id),
+            handle,
             status: report.status,
             message,
             ttl_ms: report.ttl_ms,

@@ -52,6 +52,15 @@ pub struct Wants {
     pub input: Option<Input>,
     /// Whose work it is part of.
     pub trace: Trace,
+    /// Whether the server is asked for a task in the form of 2025-11-25.
+    pub task: Option<TaskWanted>,
+}
+
+/// That a call is to be answered with a task, as revision 2025-11-25 says it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TaskWanted {
+    /// How long it should be kept, in milliseconds.
+    pub ttl_ms: Option<u64>,
 }
 
 /// What a repeated call brings along.

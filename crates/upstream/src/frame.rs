@@ -69,6 +69,10 @@ impl Frames {
                 write_string(&mut params, state);
             }
         }
+        if let (Era::Legacy, Some(task)) = (self.era, wants.task) {
+            let ttl = task.ttl_ms.map_or_else(|| json!({}), |ttl| json!({"ttl": ttl}));
+            params.extend_from_slice(format!(",\"task\":{ttl}").as_bytes());
+        }
         let meta = self.call_meta(id, wants);
         let bytes = self.request_with(id, call.method, &params, meta.as_deref().unwrap_or(&self.meta));
         let (name, mirrored) = (call.name.map(str::to_owned), call.mirrored.to_vec());
@@ -178,7 +182,7 @@ fn write_string(out: &mut Vec<u8>, text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Input, Trace};
+    use crate::{Input, TaskWanted, Trace};
 
     fn read(bytes: &Bytes) -> Value {
         serde_json::from_slice(bytes).unwrap()
@@ -207,8 +211,14 @@ mod tests {
         let capabilities = json!({"elicitation": {}});
         let parent = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
         let trace = Trace::read(Some(parent), None, Some("k=v"));
-        let wants =
-            Wants { progress: true, log_level: Some("info"), capabilities, input: Some(input), trace };
+        let wants = Wants {
+            progress: true,
+            log_level: Some("info"),
+            capabilities,
+            input: Some(input),
+            trace,
+            task: Some(TaskWanted { ttl_ms: Some(7) }),
+        };
         for era in [Era::Legacy, Era::Modern] {
             let frame = Frames::new(era, &Settings::default()).call(&call, &wants);
             let params = &read(&frame.bytes)["params"];
@@ -222,6 +232,8 @@ mod tests {
             assert_eq!(level, (era == Era::Modern).then_some("info"));
             let able = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"];
             assert_eq!(able.is_object(), era == Era::Modern);
+            // The modern era has no such word: there the server decides.
+            assert_eq!(params.get("task"), (era == Era::Legacy).then_some(&json!({"ttl": 7})));
         }
     }
 

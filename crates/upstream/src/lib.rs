@@ -75,7 +75,7 @@ pub mod trace;
 pub mod waivers;
 pub mod web;
 
-pub use beside::{Beside, Input, Unanswered, Wants};
+pub use beside::{Beside, Input, TaskWanted, Unanswered, Wants};
 pub use connection::{Connection, Phase, Status, probe_once};
 pub use endpoint::{Endpoint, Remote, StdioEndpoint};
 pub use era::Era;

@@ -47,6 +47,8 @@ struct Capabilities {
     prompts: Option<Listed>,
     #[serde(default)]
     completions: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
+    tasks: Option<serde_json::Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -67,6 +69,12 @@ impl Greeting {
     /// Whether it says, to who asks, that a resource changed.
     pub fn announces_updates(&self) -> bool {
         self.offered().resources.is_some_and(|resources| resources.subscribe)
+    }
+
+    /// Whether calls of its tools may ask for a task, in the form of 2025-11-25, the one revision that has it.
+    pub fn gives_tasks_to_who_asks(&self) -> bool {
+        self.protocol_version == "2025-11-25"
+            && self.offered().tasks.is_some_and(|tasks| tasks["requests"]["tools"]["call"].is_object())
     }
 
     /// Whether it completes arguments. Revisions before 2025-03-26 had no word for it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use portcullis_audit::{AuditBlocked, Event, EventName};
 use portcullis_core::digest::to_hex;
 use portcullis_core::error::ErrorDocument;
-use portcullis_core::{Actor, ApprovalId, ErrorCode, ProposalId};
+use portcullis_core::{Actor, ApprovalId, ErrorCode, ProposalId, Timestamp};
 use portcullis_gauntlet::{Gauntlet, Raw};
 use portcullis_governance::accepted::AcceptedDeclaration;
 use portcullis_governance::boundary::{BoxFuture, Outcome, TransmitFailure};
@@ -19,10 +19,12 @@ use portcullis_upstream::{Beside, Unanswered};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
 
 use super::log_level::Level;
 use super::outlet::Outlet;
 use super::questions::{self, Asker, Question};
+use super::rounds::Turn;
 use crate::lifecycle::questioning::{self, During};
 use crate::lifecycle::{Call, Lifecycle, blocked};
 
@@ -199,6 +201,19 @@ impl Attendant {
         })
     }
 
+    /// Attends to what became of this call when it was answered with a task: there is no stream of its own any more, and
+    /// whoever asks about the task hears the questions.
+    pub(crate) fn of_task(&self, turns: mpsc::UnboundedSender<Turn>) -> Arc<Self> {
+        let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
+        let asker = Asker { turns: Some(turns), ..self.asker.clone() };
+        let attendant = Self::new(None, Level::OFF, Outlet::None, asker, lifecycle, gauntlet);
+        if let Some(entry) = self.entry.get() {
+            let _ = attendant.entry.set(Arc::clone(entry));
+        }
+        *attendant.during() = self.during().clone().map(During::outlived);
+        Arc::new(attendant)
+    }
+
     /// Attends to a question about this call, for which an operator may have to be asked.
     fn aside(&self) -> Arc<Self> {
         let (lifecycle, gauntlet) = (self.lifecycle.clone(), self.gauntlet.clone());
@@ -238,6 +253,11 @@ impl Attendant {
             token.get()
         );
         self.pass(notification("notifications/progress", &params), true);
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.lifecycle.clock.now()
     }
 
     /// Whether the server asked anything while it worked on the call.

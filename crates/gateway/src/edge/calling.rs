@@ -12,8 +12,16 @@ use super::rounds::{self, Origin, Required};
 use super::{Answer, Asked, Edge, Era, Sender};
 use crate::exposure::Manner;
 use crate::exposure::shape::shape;
+use crate::lifecycle::tasks::Begun;
 use crate::lifecycle::{Answered, Call, Response, UpstreamFailure};
 use crate::result::{self, View};
+
+/// A call that was answered with a task.
+pub(super) struct Later {
+    pub(super) call: Call,
+    pub(super) begun: Begun,
+    pub(super) mark: Value,
+}
 
 impl Edge {
     /// Through the lifecycle, and back in the client's words.
@@ -21,10 +29,27 @@ impl Edge {
         &self,
         sender: &Sender,
         asked: &Asked<'_>,
+        call: Call,
+        begun: (u32, Map<String, Value>),
+        manner: &Manner,
+    ) -> Answer {
+        // Who asked for a task gets one, whatever the server made of it.
+        let wanted = call.wants.task.is_some().then(|| call.clone());
+        match (self.round_after_round(sender, asked, call, begun, manner).await, wanted) {
+            (Err(later), _) => self.task_begun(sender.era(), *later, manner).await,
+            (Ok(Answer::Result(result)), Some(call)) => self.task_done_at_once(call, manner, result),
+            (Ok(answer), _) => answer,
+        }
+    }
+
+    async fn round_after_round(
+        &self,
+        sender: &Sender,
+        asked: &Asked<'_>,
         mut call: Call,
         (begun, mut ahead): (u32, Map<String, Value>),
         manner: &Manner,
-    ) -> Answer {
+    ) -> Result<Answer, Box<Later>> {
         for round in begun.. {
             let mut response = self.attempted(&call).await;
             if let Ok(response) = &mut response
@@ -35,7 +60,7 @@ impl Edge {
             let response = match response {
                 Ok(Response { answered: Answered::Task(begun), mark, .. }) => {
                     call.attendant.finish();
-                    return self.task_begun(sender.era(), call, manner, *begun, mark).await;
+                    return Err(Box::new(Later { call, begun: *begun, mark }));
                 }
                 response => response,
             };
@@ -52,7 +77,7 @@ impl Edge {
                     let answer = self.shown(sender.era(), asked.method, response, short, manner);
                     self.count_shown(&call.session, &answer);
                     self.write_down(&call, &answer);
-                    return answer;
+                    return Ok(answer);
                 }
             };
             let refuse = |document: &ErrorDocument| {
@@ -61,11 +86,11 @@ impl Edge {
             let path = entry.tool.id().short();
             if round >= rounds::ROUNDS {
                 let message = "the server asked for input more often than is allowed";
-                return refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message));
+                return Ok(refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message)));
             }
             let required = match required {
                 Ok(required) => required,
-                Err(document) => return refuse(&document),
+                Err(document) => return Ok(refuse(&document)),
             };
             if let Some(question) = required.questions.values().find(|q| !call.attendant.can_answer(q)) {
                 // PRO-63: the client did not say that it can.
@@ -73,14 +98,16 @@ impl Edge {
                 let data = json!({"requiredCapabilities": question.needs()});
                 if sender.era() == Era::Legacy && required.is_plain {
                     let document = ErrorDocument::new(ErrorCode::UpstreamError, path, message);
-                    return refuse(&document.with("rpc_code", URL_ELICITATION_REQUIRED).with("needs", data));
+                    return Ok(refuse(
+                        &document.with("rpc_code", URL_ELICITATION_REQUIRED).with("needs", data),
+                    ));
                 }
-                return Answer::Error { code: -32021, message, data: Some(data) };
+                return Ok(Answer::Error { code: -32021, message, data: Some(data) });
             }
             // What the client said before it was asked is the answer, if it is one (GOV-408: in a call of its own).
             if let Some(responses) = required.answered_by(&mut ahead) {
                 if let Err(document) = call.attendant.pass_on(required.questions.values()).await {
-                    return refuse(&document);
+                    return Ok(refuse(&document));
                 }
                 (call.parent, call.after_questions) = (Some(proposal), true);
                 call.wants.input = Some(Input { responses, state: required.state });
@@ -88,15 +115,15 @@ impl Edge {
             }
             if sender.era() == Era::Modern || required.is_plain {
                 if let Err(document) = call.attendant.pass_on(required.questions.values()).await {
-                    return refuse(&document);
+                    return Ok(refuse(&document));
                 }
                 if let (Era::Legacy, Ok(response)) = (sender.era(), response) {
-                    return visit_first(&required, response);
+                    return Ok(visit_first(&required, response));
                 }
                 let Required { questions, state, is_plain } = required;
                 let origin =
                     if is_plain { Origin::Pages { proposal } } else { Origin::Server { proposal, state } };
-                return self.input_required(questions, origin, round + 1, asked.bound);
+                return Ok(self.input_required(questions, origin, round + 1, asked.bound));
             }
             // A legacy client is asked now, and its answers go into a call of their own (GOV-408).
             match call.attendant.put(required.questions).await {
@@ -109,11 +136,11 @@ impl Edge {
                         Unanswered::Refused { message, .. } => message,
                         Unanswered::Undeclared => "the client cannot be asked this".into(),
                     };
-                    return refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message));
+                    return Ok(refuse(&ErrorDocument::new(ErrorCode::UpstreamError, path, message)));
                 }
             }
         }
-        Answer::invalid_params("too many rounds")
+        Ok(Answer::invalid_params("too many rounds"))
     }
 
     /// What the lifecycle came to, in the client's words.

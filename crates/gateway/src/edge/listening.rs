@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::conversation::Conversation;
 use super::news::{self, News, Topic};
 use super::outlet::Outlet;
-use super::{Answer, Asked, Edge, Era, Params, Sender};
+use super::{Answer, Asked, Edge, MODERN, Params, Sender};
 use crate::control::told_to_stop;
 use crate::surface::Listener;
 
@@ -107,8 +107,8 @@ impl Edge {
         }
         let topics = news::wished(&wishes, |topic| match topic {
             Topic::Tools => true,
-            Topic::Resources => self.offers("resources/list", Era::Modern),
-            Topic::Prompts => self.offers("prompts/list", Era::Modern),
+            Topic::Resources => self.offers("resources/list", MODERN),
+            Topic::Prompts => self.offers("prompts/list", MODERN),
         });
         let inbox = Arc::default();
         let wishes = match self.wishes(sender, asked, &wishes, &inbox, &cancel).await {

@@ -9,6 +9,7 @@ pub(crate) mod attendant;
 mod batch;
 mod calling;
 mod conversation;
+mod early_tasks;
 pub mod http;
 mod lines;
 mod listening;
@@ -326,7 +327,7 @@ impl Edge {
         came: Came,
         cancel: CancellationSignal,
     ) -> Answer {
-        if !self.offers(asked.method, sender.era()) {
+        if !self.offers(asked.method, sender.conversation.revision()) {
             return Answer::unknown_method(asked.method);
         }
         if let Some(answer) = self.own_answer(sender, asked).await {
@@ -366,7 +367,9 @@ impl Edge {
             "subscriptions/listen" => self.listen(sender, asked, &outlet, cancel).await,
             "resources/subscribe" => self.subscribe(sender, asked, outlet, cancel).await,
             "resources/unsubscribe" => self.unsubscribe(sender, asked),
-            "tasks/get" | "tasks/update" | "tasks/cancel" => self.task_method(sender, asked, cancel).await,
+            "tasks/get" | "tasks/update" | "tasks/cancel" | "tasks/result" | "tasks/list" => {
+                self.task_method(sender, asked, outlet, cancel).await
+            }
             "ping" => Answer::Result(Bytes::from_static(b"{}")),
             "logging/setLevel" => set_level(sender, asked),
             "tools/list" => {
@@ -377,8 +380,9 @@ impl Edge {
         }
     }
 
-    /// Whether a method exists for clients of an era: over modern HTTP an unknown one is 404.
-    pub(crate) fn offers(&self, method: &str, era: Era) -> bool {
+    /// Whether a method exists for clients of a revision: over modern HTTP an unknown one is 404.
+    pub(crate) fn offers(&self, method: &str, revision: Revision) -> bool {
+        let era = revision.era();
         let registry = || self.world.load().registry().clone();
         match method {
             "tools/call" | "tools/list" => true,
@@ -393,7 +397,11 @@ impl Edge {
             "prompts/list" | "prompts/get" => !registry().prompts().is_empty(),
             "completion/complete" => registry().completes(),
             "server/discover" | "subscriptions/listen" => era == Era::Modern,
-            "tasks/get" | "tasks/update" | "tasks/cancel" => era == Era::Modern && self.allows_tasks(),
+            "tasks/get" | "tasks/cancel" => revision.has_tasks() && self.allows_tasks(),
+            "tasks/update" => era == Era::Modern && self.allows_tasks(),
+            "tasks/result" | "tasks/list" => {
+                era == Era::Legacy && revision.has_tasks() && self.allows_tasks()
+            }
             "ping" | "logging/setLevel" => era == Era::Legacy,
             _ => false,
         }
@@ -407,7 +415,7 @@ impl Edge {
             ("prompts/list", "prompts"),
             ("completion/complete", "completions"),
         ] {
-            if self.offers(method, Era::Legacy) {
+            if self.offers(method, NEWEST_LEGACY) {
                 let announced = capability != "completions";
                 capabilities[capability] = if announced { json!({"listChanged": true}) } else { json!({}) };
             }
@@ -478,8 +486,14 @@ impl Edge {
         let conversation = &sender.conversation;
         let session = conversation.session();
         let meta = params.meta.unwrap_or_default();
+        let task = match sender.era() {
+            Era::Legacy => self.task_wanted(sender, params.task, &target)?,
+            Era::Modern => None,
+        };
         let (threshold, abilities) = match sender.era() {
-            Era::Legacy => (conversation.threshold(), conversation.abilities().clone()),
+            Era::Legacy => {
+                (conversation.threshold(), conversation.abilities().clone().for_call(task.is_some()))
+            }
             Era::Modern => {
                 let level = meta.log_level.as_deref().and_then(Level::named);
                 (level.map_or(Level::OFF, |level| level as u8), Abilities::read(meta.client_capabilities))
@@ -490,6 +504,7 @@ impl Edge {
             progress: token.is_some(),
             log_level: Level::of_threshold(threshold),
             trace: meta.trace(),
+            task,
             ..Wants::default()
         };
         let (owed, turns) = (conversation.owed().clone(), sender.turns.clone());
@@ -564,6 +579,9 @@ impl Edge {
             self.readers.note(Read { profile, mode, principal });
         }
         match list.page(&world, sender.era(), cursor.as_deref(), (principal, &grants), &self.seal) {
+            Ok(page) if asked.method == "tools/list" => {
+                Answer::Result(self.with_task_support(sender, &world, page))
+            }
             Ok(page) => Answer::Result(page),
             Err(listing::UnknownCursor) => {
                 Answer::invalid_params("unknown cursor; the list may have changed: begin again without one")
@@ -595,9 +613,13 @@ impl Edge {
     /// The result of `initialize`.
     pub(crate) fn initialize(&self, revision: Revision, sender: &Sender, mode: Mode) -> Bytes {
         let grants = self.access.granted(sender.conversation.session().principal());
+        let mut capabilities = self.capabilities();
+        if revision.has_tasks() && self.allows_tasks() {
+            capabilities["tasks"] = early_tasks::capability();
+        }
         let result = json!({
             "protocolVersion": revision.as_str(),
-            "capabilities": self.capabilities(),
+            "capabilities": capabilities,
             "serverInfo": self.server_info(),
             "instructions": self.instructions(sender, mode),
             "_meta": {"io.portcullis/servers": listing::outcomes(&self.world.load(), &grants)},

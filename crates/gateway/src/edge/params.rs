@@ -25,6 +25,9 @@ pub(crate) struct Params<'a> {
     pub(crate) input_responses: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "requestState")]
     pub(crate) request_state: Option<&'a RawValue>,
+    // Of `tools/call` in revision 2025-11-25.
+    #[serde(borrow, default)]
+    pub(crate) task: Option<&'a RawValue>,
     // Of `tasks/get` and its like.
     #[serde(borrow, default, rename = "taskId")]
     pub(crate) task_id: Option<Cow<'a, str>>,

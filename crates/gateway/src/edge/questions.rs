@@ -26,6 +26,9 @@ const MOST: usize = 256;
 const SECRETS: [&str; 8] =
     ["password", "passwd", "secret", "api_key", "apikey", "token", "credential", "private_key"];
 
+/// By which a message says which task it belongs to (2025-11-25).
+pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
 /// What a client can be asked, as it declared.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Abilities(Value);
@@ -63,6 +66,20 @@ impl Abilities {
     /// Whether the client takes a task for an answer.
     pub(crate) fn takes_tasks(&self) -> bool {
         self.0["extensions"][TASKS].is_object()
+    }
+
+    /// The same for one call of a legacy client, which says with each call whether it wants a task for an answer.
+    pub(crate) fn for_call(mut self, wants_task: bool) -> Self {
+        if let Some(members) = self.0.as_object_mut() {
+            members.remove("extensions");
+        }
+        if wants_task {
+            if !self.0.is_object() {
+                self.0 = json!({});
+            }
+            self.0["extensions"] = json!({TASKS: {}});
+        }
+        self
     }
 
     /// What this client and a declaration have in common (PRO-63).
@@ -142,6 +159,8 @@ pub(crate) fn prepare(
     // Which request its progress is about is the server's affair (PRO-11); nobody here would know the token.
     if let Some(meta) = params["_meta"].as_object_mut() {
         meta.remove("progressToken");
+        // And so is its own name for a task.
+        meta.remove(RELATED_TASK);
     }
     if params["_meta"].as_object().is_none_or(serde_json::Map::is_empty)
         && let Some(members) = params.as_object_mut()

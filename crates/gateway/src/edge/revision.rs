@@ -65,6 +65,11 @@ impl Revision {
         Self::named(asked).filter(|revision| revision.era() == Era::Legacy).unwrap_or(NEWEST_LEGACY)
     }
 
+    /// Tasks came with 2025-11-25, and are an extension since.
+    pub(crate) fn has_tasks(self) -> bool {
+        self >= Revision::V2025_11_25
+    }
+
     /// Only 2025-03-26 knows batches.
     pub(crate) fn has_batches(self) -> bool {
         self == Revision::V2025_03_26

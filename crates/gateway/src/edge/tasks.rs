@@ -4,6 +4,10 @@
 //! A client knows a task by an id of ours, which nobody can guess and which is worth nothing to another principal
 //! (PRO-11). It survives connections and sessions, not the gateway. What its server is asked about it belongs to the permit
 //! of its call; what came of it is asked for once and told as often as somebody wants to know.
+//!
+//! Here is the modern form, and what both forms share; `early_tasks` words it as revision 2025-11-25 does. A server of that
+//! revision asks its questions while it is asked for the result, so that is asked for in the background ([`Fetch`]) as soon
+//! as it has any.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +21,16 @@ use portcullis_core::{ErrorCode, Principal, Timestamp};
 use portcullis_gauntlet::{TaskReport, TaskStatus};
 use portcullis_governance::boundary::CancellationSignal;
 use portcullis_governance::declaration::TASKS;
-use portcullis_upstream::Unanswered;
+use portcullis_upstream::{Beside, Unanswered};
 use rand::RngExt as _;
 use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 
-use super::questions::{self, Abilities, Question};
-use super::rounds::Bound;
+use super::calling::Later;
+use super::outlet::Outlet;
+use super::questions::{self, Abilities, Question, RELATED_TASK};
+use super::rounds::{Bound, Turn};
 use super::{Answer, Asked, Edge, Era, Params, Sender};
 use crate::exposure::Manner;
 use crate::lifecycle::tasks::{Begun, Come, Progress, Work};
@@ -34,6 +42,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 const MOST: usize = 256;
 /// A server is not asked about a task more often.
 const SOONEST: Duration = Duration::from_millis(50);
+/// How long is waited for the question that a server says it has.
+const QUESTION: Duration = Duration::from_secs(1);
 
 /// All tasks there are.
 #[derive(Debug, Default)]
@@ -42,33 +52,44 @@ pub(super) struct Tasks(Mutex<HashMap<String, Arc<Task>>>);
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Task {
-    id: String,
+    pub(super) id: String,
     created: Timestamp,
     call: Call,
     manner: Manner,
-    work: Work,
+    /// What its server knows of it; nothing for a call that was answered at once.
+    work: Option<Arc<Work>>,
     /// One exchange about it at a time.
-    turn: tokio::sync::Mutex<()>,
+    pub(super) turn: tokio::sync::Mutex<Option<Fetch>>,
     state: Mutex<State>,
 }
 
+/// The request for the result of a task that has questions.
 #[derive(Debug)]
-struct State {
-    status: TaskStatus,
-    message: Option<String>,
-    updated: Timestamp,
-    ttl_ms: u64,
-    poll_interval_ms: Option<u64>,
-    /// What it waits for, by its server's own keys.
-    questions: BTreeMap<String, Question>,
+pub(super) struct Fetch {
+    done: JoinHandle<Result<Come, ErrorDocument>>,
+    turns: mpsc::UnboundedReceiver<Turn>,
+    /// Where the answers go, by our keys.
+    waiting: BTreeMap<String, oneshot::Sender<Value>>,
     asked: u32,
-    outcome: Option<Outcome>,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    status: TaskStatus,
+    pub(super) message: Option<String>,
+    pub(super) updated: Timestamp,
+    pub(super) ttl_ms: u64,
+    pub(super) poll_interval_ms: Option<u64>,
+    /// What it waits for, by its server's own keys.
+    pub(super) questions: BTreeMap<String, Question>,
+    asked: u32,
+    pub(super) outcome: Option<Outcome>,
     looked: Option<Instant>,
 }
 
 /// What came of a call in the end.
 #[derive(Debug, Clone)]
-enum Outcome {
+pub(super) enum Outcome {
     Result(Bytes),
     Error(Value),
 }
@@ -89,8 +110,17 @@ impl Tasks {
         true
     }
 
+    /// The tasks of a principal, the oldest first.
+    pub(super) fn all_of(&self, principal: &Principal, now: Timestamp) -> Vec<Arc<Task>> {
+        let tasks = self.lock();
+        let theirs = tasks.values().filter(|task| task.principal() == principal && !task.is_over(now));
+        let mut theirs: Vec<_> = theirs.cloned().collect();
+        theirs.sort_by(|a, b| (a.created, &a.id).cmp(&(b.created, &b.id)));
+        theirs
+    }
+
     /// The task of an id, if it is this principal's.
-    fn of(&self, id: &str, principal: &Principal, now: Timestamp) -> Option<Arc<Task>> {
+    pub(super) fn of(&self, id: &str, principal: &Principal, now: Timestamp) -> Option<Arc<Task>> {
         let found = self.lock().get(id).cloned();
         found.filter(|task| task.principal() == principal && !task.is_over(now))
     }
@@ -105,28 +135,53 @@ impl Task {
         now.as_millis() >= self.created.as_millis().saturating_add(self.state().ttl_ms)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The members that every answer about it has.
     fn described(&self) -> Map<String, Value> {
         let state = self.state();
+        let mut members = self.told(&state, state.status());
+        members.insert("ttlMs".into(), json!(state.ttl_ms));
+        if let Some(interval) = state.poll_interval_ms {
+            members.insert("pollIntervalMs".into(), json!(interval));
+        }
+        members
+    }
+
+    /// The members that every answer about it has in both forms.
+    pub(super) fn told(&self, state: &State, status: TaskStatus) -> Map<String, Value> {
         let members = json!({
             "taskId": self.id,
-            "status": state.status.as_str(),
+            "status": status.as_str(),
             "createdAt": self.created.to_string(),
             "lastUpdatedAt": state.updated.to_string(),
-            "ttlMs": state.ttl_ms,
         });
         let Value::Object(mut members) = members else { return Map::new() };
         if let Some(message) = &state.message {
             members.insert("statusMessage".into(), json!(message));
         }
-        if let Some(interval) = state.poll_interval_ms {
-            members.insert("pollIntervalMs".into(), json!(interval));
-        }
         members
+    }
+}
+
+impl State {
+    /// Where the task is, for who looks: it waits for answers when it is known to what.
+    pub(super) fn status(&self) -> TaskStatus {
+        match self.status {
+            TaskStatus::InputRequired if self.questions.is_empty() => TaskStatus::Working,
+            status => status,
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.outcome.is_some() || self.status == TaskStatus::Cancelled
+    }
+
+    pub(super) fn cancelled(&mut self, now: Timestamp) {
+        (self.status, self.updated) = (TaskStatus::Cancelled, now);
+        self.questions.clear();
     }
 }
 
@@ -137,15 +192,8 @@ impl Edge {
     }
 
     /// A call was answered with a task: the client gets one of ours that stands for it.
-    pub(super) async fn task_begun(
-        &self,
-        era: Era,
-        call: Call,
-        manner: &Manner,
-        begun: Begun,
-        mark: Value,
-    ) -> Answer {
-        let Begun { report, work } = begun;
+    pub(super) async fn task_begun(&self, era: Era, later: Later, manner: &Manner) -> Answer {
+        let Later { call, begun: Begun { report, work }, mark } = later;
         let TaskReport { status, message, ttl_ms, poll_interval_ms, .. } = report;
         let now = self.lifecycle.clock.now();
         let state = State {
@@ -159,23 +207,26 @@ impl Edge {
             outcome: None,
             looked: None,
         };
+        let work = Arc::new(work);
         let task = Arc::new(Task {
             id: to_hex(&rand::rng().random::<[u8; 16]>()),
             created: now,
             call,
             manner: manner.clone(),
-            work,
+            work: Some(work.clone()),
             turn: tokio::sync::Mutex::default(),
             state: Mutex::new(state),
         });
         if !self.tasks.keep(&task, now) {
             // It must not go on behind the back of everybody.
             let (_canceller, never) = CancellationSignal::pair();
-            let _ = self.lifecycle.cancel_task(&task.work, &task.call, never).await;
+            let _ = self.lifecycle.cancel_task(&work, &task.call, never).await;
             let message = "there are too many tasks under way; cancel some, or wait for their end";
-            let path = task.work.entry.tool.id().short();
-            let document = ErrorDocument::new(ErrorCode::RateLimited, path, message);
+            let document = ErrorDocument::new(ErrorCode::RateLimited, work.entry.tool.id().short(), message);
             return Answer::refused(document.with("limit", MOST), era, "tools/call", manner);
+        }
+        if era == Era::Legacy {
+            return task.begun_early(&mark);
         }
         let mut members = task.described();
         members.insert("resultType".into(), json!("task"));
@@ -183,13 +234,47 @@ impl Edge {
         Answer::Result(Value::Object(members).to_string().into())
     }
 
-    /// `tasks/get`, `tasks/update`, `tasks/cancel`.
+    /// A client that wants a task for an answer gets one that has ended, if its call has. A client with too many of them
+    /// has the answer at once.
+    pub(super) fn task_done_at_once(&self, call: Call, manner: &Manner, result: Bytes) -> Answer {
+        let now = self.lifecycle.clock.now();
+        let wanted = call.wants.task.unwrap_or_default();
+        let task = Arc::new(Task {
+            id: to_hex(&rand::rng().random::<[u8; 16]>()),
+            created: now,
+            call,
+            manner: manner.clone(),
+            work: None,
+            turn: tokio::sync::Mutex::default(),
+            state: Mutex::new(State {
+                status: TaskStatus::Completed,
+                message: None,
+                updated: now,
+                ttl_ms: kept_for(wanted.ttl_ms),
+                poll_interval_ms: None,
+                questions: BTreeMap::new(),
+                asked: 0,
+                outcome: Some(Outcome::Result(result.clone())),
+                looked: None,
+            }),
+        });
+        if !self.tasks.keep(&task, now) {
+            return Answer::Result(result);
+        }
+        task.begun_early(&Value::Null)
+    }
+
+    /// `tasks/get`, `tasks/update`, `tasks/cancel`, and what 2025-11-25 has instead.
     pub(super) async fn task_method(
         &self,
         sender: &Sender,
         asked: &Asked<'_>,
+        outlet: Outlet,
         cancel: CancellationSignal,
     ) -> Answer {
+        if sender.era() == Era::Legacy {
+            return self.early_task_method(sender, asked, outlet, cancel).await;
+        }
         let Some(Ok(params)) = asked.params.map(Params::read) else {
             return Answer::invalid_params(&format!("{} takes an object with taskId", asked.method));
         };
@@ -203,62 +288,84 @@ impl Edge {
         let Some(task) = found else {
             return Answer::invalid_params("the task is unknown, or was kept as long as it was to be kept");
         };
-        let _turn = task.turn.lock().await;
+        let mut turn = task.turn.lock().await;
         let answered = match asked.method {
-            "tasks/get" => self.get_task(sender, &task, &abilities, cancel).await,
-            "tasks/update" => self.update_task(&task, &params, cancel).await,
+            "tasks/get" => match self.look_at(sender, &task, &mut turn, cancel).await {
+                Ok(()) => shown(&task, &abilities),
+                Err(answer) => Err(answer),
+            },
+            "tasks/update" => self.update_task(&task, &params, &mut turn, cancel).await,
             _ => self.end_task(&task, cancel).await,
         };
         answered.unwrap_or_else(|answer| answer)
     }
 
-    async fn get_task(
+    /// Brings what is known of a task up to date.
+    pub(super) async fn look_at(
         &self,
         sender: &Sender,
         task: &Task,
-        abilities: &Abilities,
+        turn: &mut Option<Fetch>,
         cancel: CancellationSignal,
-    ) -> Result<Answer, Answer> {
-        let fresh = {
-            let state = task.state();
-            state.outcome.is_some()
-                || state.status == TaskStatus::Cancelled
-                || state.looked.is_some_and(|looked| looked.elapsed() < SOONEST)
-        };
-        if !fresh {
-            let progress = self.lifecycle.look_at_task(&task.work, &task.call, cancel).await;
-            let progress = progress.map_err(|document| refused(&document, sender.era()))?;
-            self.take_progress(sender, task, progress)
-                .await
-                .map_err(|document| refused(&document, sender.era()))?;
-        }
-        let mut members = task.described();
-        let state = task.state();
-        match &state.outcome {
-            Some(Outcome::Result(result)) => {
-                let result = serde_json::from_slice(result).unwrap_or(Value::Null);
-                members.insert("result".into(), result);
+    ) -> Result<(), Answer> {
+        let looked = async {
+            let Some(work) = &task.work else { return Ok(()) };
+            let fresh = {
+                let state = task.state();
+                state.has_ended() || state.looked.is_some_and(|looked| looked.elapsed() < SOONEST)
+            };
+            if fresh {
+                return Ok(());
             }
-            Some(Outcome::Error(error)) => {
-                members.insert("error".into(), error.clone());
+            if let Some(fetch) = turn {
+                let Some(done) = fetch.go_on(task).await else { return Ok(()) };
+                *turn = None;
+                let come = done?;
+                return self.take_end(sender, task, work, come).await;
             }
-            None if state.status == TaskStatus::InputRequired => {
-                if let Some(question) =
-                    state.questions.values().find(|question| !abilities.can_answer(question))
-                {
-                    // PRO-63: the client did not say that it can.
-                    let message = format!("the task needs a client that can do {}", question.needed());
-                    let data = json!({"requiredCapabilities": question.needs()});
-                    return Err(Answer::Error { code: -32021, message, data: Some(data) });
+            let progress = self.lifecycle.look_at_task(work, &task.call, cancel).await?;
+            let unasked = matches!(progress.come, Come::Unasked);
+            self.take_progress(sender, task, work, progress).await?;
+            if unasked {
+                let mut fetch = self.fetch(task, work);
+                match fetch.go_on(task).await {
+                    None => *turn = Some(fetch),
+                    Some(done) => {
+                        let come = done?;
+                        return self.take_end(sender, task, work, come).await;
+                    }
                 }
-                let requests = (state.questions.iter())
-                    .map(|(key, one)| (key.clone(), json!({"method": one.method, "params": one.params})));
-                members.insert("inputRequests".into(), Value::Object(requests.collect()));
             }
-            None => {}
-        }
-        members.insert("resultType".into(), json!("complete"));
-        Ok(Answer::Result(Value::Object(members).to_string().into()))
+            Ok(())
+        };
+        looked.await.map_err(|document: ErrorDocument| refused(&document, sender.era()))
+    }
+
+    /// Asks for the result of a task in the background, to hear what its server wants to know.
+    fn fetch(&self, task: &Task, work: &Arc<Work>) -> Fetch {
+        let (sending, turns) = mpsc::unbounded_channel();
+        let attendant: Arc<dyn Beside> = task.call.attendant.of_task(sending);
+        let (lifecycle, work, call) = (self.lifecycle.clone(), work.clone(), task.call.clone());
+        let done = tokio::spawn(async move {
+            let (_canceller, never) = CancellationSignal::pair();
+            // PRO-21: only one call of a child can be the one that asks.
+            let _turn = lifecycle.turn_of(&work.entry).await;
+            lifecycle.result_of_task(&work, &call, never, Some(&attendant)).await
+        });
+        Fetch { done, turns, waiting: BTreeMap::new(), asked: 0 }
+    }
+
+    /// A result that was asked for in the background.
+    async fn take_end(
+        &self,
+        sender: &Sender,
+        task: &Task,
+        work: &Work,
+        come: Come,
+    ) -> Result<(), ErrorDocument> {
+        let (status, message, ttl_ms, poll_interval_ms) = (TaskStatus::Completed, None, None, None);
+        let progress = Progress { status, message, ttl_ms, poll_interval_ms, come };
+        self.take_progress(sender, task, work, progress).await
     }
 
     /// What a server reported becomes the state of a task.
@@ -266,15 +373,16 @@ impl Edge {
         &self,
         sender: &Sender,
         task: &Task,
+        work: &Work,
         progress: Progress,
     ) -> Result<(), ErrorDocument> {
         let Progress { status, message, ttl_ms, poll_interval_ms, come } = progress;
         let mut questions = BTreeMap::new();
         let mut outcome = None;
         match come {
-            Come::Nothing => {}
+            Come::Nothing | Come::Unasked => {}
             Come::Questions(asked) => {
-                let required = self.required(&task.work.entry, &asked).map_err(|document| *document)?;
+                let required = self.required(&work.entry, &asked).map_err(|document| *document)?;
                 questions = required.questions;
                 let news: Vec<_> = {
                     let known = task.state();
@@ -298,11 +406,13 @@ impl Edge {
         state.status = match (&outcome, status) {
             // A result that is withheld is an error of the protocol's kind.
             (Some(Outcome::Error(_)), _) => TaskStatus::Failed,
-            (_, status) => status,
+            // A tool's own failure is a result; 2025-11-25 calls such a task failed all the same.
+            (Some(Outcome::Result(_)), _) => TaskStatus::Completed,
+            (None, status) => status,
         };
         if state.asked > super::rounds::ROUNDS {
             let message = "the server asked for input more often than is allowed";
-            let path = task.work.entry.tool.id().short();
+            let path = work.entry.tool.id().short();
             return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
         }
         (state.message, state.questions, state.looked) = (message, questions, Some(Instant::now()));
@@ -356,6 +466,7 @@ impl Edge {
         &self,
         task: &Task,
         params: &Params<'_>,
+        turn: &mut Option<Fetch>,
         cancel: CancellationSignal,
     ) -> Result<Answer, Answer> {
         let given = params.input_responses.and_then(|raw| serde_json::from_str(raw.get()).ok());
@@ -373,30 +484,121 @@ impl Edge {
         }
         // Answers to what was not asked mean nothing, and are no error.
         if !responses.is_empty() {
-            let responses = Value::Object(responses);
-            let told = self.lifecycle.answer_task(&task.work, &task.call, &responses, cancel).await;
-            told.map_err(|document| refused(&document, Era::Modern))?;
-            let mut state = task.state();
-            state.looked = None;
-            for key in responses.as_object().into_iter().flat_map(Map::keys) {
-                state.questions.remove(key);
-            }
+            self.answer_questions(task, responses, turn, cancel)
+                .await
+                .map_err(|document| refused(&document, Era::Modern))?;
         }
         Ok(acknowledged())
     }
 
-    async fn end_task(&self, task: &Task, cancel: CancellationSignal) -> Result<Answer, Answer> {
-        let ended = {
-            let state = task.state();
-            state.outcome.is_some() || state.status == TaskStatus::Cancelled
-        };
-        if !ended {
-            let told = self.lifecycle.cancel_task(&task.work, &task.call, cancel).await;
+    /// Hands answers that were judged to the server that asked.
+    pub(super) async fn answer_questions(
+        &self,
+        task: &Task,
+        responses: Map<String, Value>,
+        turn: &mut Option<Fetch>,
+        cancel: CancellationSignal,
+    ) -> Result<(), ErrorDocument> {
+        let keys: Vec<String> = responses.keys().cloned().collect();
+        match (turn, &task.work) {
+            (Some(fetch), _) => {
+                for (key, answer) in responses {
+                    if let Some(waiting) = fetch.waiting.remove(&key) {
+                        let _ = waiting.send(answer);
+                    }
+                }
+            }
+            (None, Some(work)) => {
+                self.lifecycle.answer_task(work, &task.call, &Value::Object(responses), cancel).await?;
+            }
+            (None, None) => {}
+        }
+        let mut state = task.state();
+        state.looked = None;
+        state.questions.retain(|key, _| !keys.contains(key));
+        Ok(())
+    }
+
+    pub(super) async fn end_task(&self, task: &Task, cancel: CancellationSignal) -> Result<Answer, Answer> {
+        let ended = task.state().has_ended();
+        if let (false, Some(work)) = (ended, &task.work) {
+            let told = self.lifecycle.cancel_task(work, &task.call, cancel).await;
             told.map_err(|document| refused(&document, Era::Modern))?;
             task.state().looked = None;
         }
         Ok(acknowledged())
     }
+}
+
+impl Fetch {
+    /// Takes what the server asks; its answer, if that has come.
+    async fn go_on(&mut self, task: &Task) -> Option<Result<Come, ErrorDocument>> {
+        let asked = tokio::select! {
+            biased;
+            Some(turn) = self.turns.recv() => turn,
+            done = &mut self.done => return Some(done.unwrap_or_else(|_| Err(broken(task)))),
+            () = tokio::time::sleep(QUESTION), if self.waiting.is_empty() => return None,
+            () = std::future::ready(()), if !self.waiting.is_empty() => return None,
+        };
+        self.asked += 1;
+        let key = format!("question{}", self.asked);
+        self.waiting.insert(key.clone(), asked.answer);
+        let mut state = task.state();
+        state.updated = task.call.attendant.now();
+        state.status = TaskStatus::InputRequired;
+        state.questions.insert(key, asked.question);
+        None
+    }
+}
+
+impl Drop for Fetch {
+    fn drop(&mut self) {
+        // Nobody waits for it any more; the server is told.
+        self.done.abort();
+    }
+}
+
+fn broken(task: &Task) -> ErrorDocument {
+    let message = "the result of the task could not be fetched";
+    ErrorDocument::new(ErrorCode::UpstreamError, task.call.target.name(), message)
+}
+
+/// A task for a modern client that can do this much.
+fn shown(task: &Task, abilities: &Abilities) -> Result<Answer, Answer> {
+    let mut members = task.described();
+    let state = task.state();
+    match &state.outcome {
+        Some(Outcome::Result(result)) => {
+            let mut result: Value = serde_json::from_slice(result).unwrap_or(Value::Null);
+            // PRO-11: what a server calls its task is for the server.
+            if let Some(meta) = result.get_mut("_meta").and_then(Value::as_object_mut) {
+                meta.shift_remove(RELATED_TASK);
+            }
+            members.insert("result".into(), result);
+        }
+        Some(Outcome::Error(error)) => {
+            members.insert("error".into(), error.clone());
+        }
+        None if state.status() == TaskStatus::InputRequired => {
+            if let Some(unable) = unable(&state, abilities) {
+                return Err(unable);
+            }
+            let requests = (state.questions.iter())
+                .map(|(key, one)| (key.clone(), json!({"method": one.method, "params": one.params})));
+            members.insert("inputRequests".into(), Value::Object(requests.collect()));
+        }
+        None => {}
+    }
+    members.insert("resultType".into(), json!("complete"));
+    Ok(Answer::Result(Value::Object(members).to_string().into()))
+}
+
+/// PRO-63: that a client did not say that it can answer what a task waits for.
+pub(super) fn unable(state: &State, abilities: &Abilities) -> Option<Answer> {
+    let question = state.questions.values().find(|question| !abilities.can_answer(question))?;
+    let message = format!("the task needs a client that can do {}", question.needed());
+    let data = json!({"requiredCapabilities": question.needs()});
+    Some(Answer::Error { code: -32021, message, data: Some(data) })
 }
 
 /// What a client must be able to do for these methods.
@@ -410,7 +612,7 @@ fn acknowledged() -> Answer {
     Answer::Result(Bytes::from_static(br#"{"resultType":"complete"}"#))
 }
 
-fn refused(document: &ErrorDocument, era: Era) -> Answer {
+pub(super) fn refused(document: &ErrorDocument, era: Era) -> Answer {
     match document.details.get("rpc_code").and_then(Value::as_i64).map(i32::try_from) {
         // PRO-70: a server's own error passes.
         Some(Ok(code)) => Answer::Error { code, message: document.message.clone(), data: None },

@@ -62,6 +62,12 @@ impl During {
             covering: None,
         }
     }
+
+    /// The same when the call is over: nobody gives it up any more.
+    pub(crate) fn outlived(self) -> Self {
+        let (_canceller, never) = CancellationSignal::pair();
+        Self { cancel: never, ..self }
+    }
 }
 
 /// A question that may be put, once.

@@ -2,20 +2,24 @@
 //!
 //! The call is over and settled; its permit lives on in a [`Continuation`], to which everything belongs that its server is
 //! asked about the task. A result that comes in the end takes the way of any result: recorded, validated, cleaned.
+//!
+//! A modern server reports a task with all that belongs to its status. One of 2025-11-25 says only where the task is; its
+//! result is asked for apart, and what it wants to know in the meantime it asks while it is.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_audit::AuditBlocked;
 use portcullis_core::error::{ErrorDocument, Fault};
 use portcullis_core::{ErrorCode, Lineage, ProposalId};
-use portcullis_gauntlet::{Screened, TaskHandle, TaskPayload, TaskReport, TaskStatus};
+use portcullis_gauntlet::{RawResult, Screened, TaskHandle, TaskPayload, TaskReport, TaskStatus};
 use portcullis_governance::boundary::{CancellationSignal, Continuation, Denied, ReleasedResponse, WireCall};
 use portcullis_governance::registry::ToolEntry;
 use portcullis_governance::trail::Trail;
-use portcullis_upstream::{Era, UpstreamError, Wants};
+use portcullis_upstream::{Beside, Era, Greeting, UpstreamError, Wants};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Answered, Call, Lifecycle, Proposal, Response, blocked, out_of_touch};
+use super::{Answered, Call, Lifecycle, Proposal, Response, UpstreamFailure, blocked, out_of_touch};
 use crate::upstreams::Caller;
 
 /// A task that a call was answered with.
@@ -32,6 +36,8 @@ pub(crate) struct Work {
     pub(crate) entry: Arc<ToolEntry>,
     pub(crate) handle: TaskHandle,
     pub(crate) proposal: ProposalId,
+    /// In which form its server knows it.
+    upstream: Era,
     lineage: Lineage,
     continuation: Continuation,
     /// Taken by the one result there is.
@@ -53,10 +59,40 @@ pub(crate) struct Progress {
 pub(crate) enum Come {
     /// Nothing yet.
     Nothing,
+    /// There are questions, which are asked of who asks for the result.
+    Unasked,
     /// Questions, safe to show.
     Questions(bytes::Bytes),
     /// The outcome of the call, or why it is withheld.
     Outcome(Box<Result<Response, ErrorDocument>>),
+}
+
+/// Whether a call may be answered with a task: its client takes one, the declaration allows it, and its server gives them,
+/// unasked as modern ones do or as 2025-11-25 has it, to who asks for tools that say so.
+pub(super) fn may_be_begun(call: &Call, entry: &ToolEntry, greeting: &Greeting) -> bool {
+    call.attendant.takes_tasks(&entry.server.declaration)
+        && match greeting.era {
+            Era::Modern => true,
+            Era::Legacy => greeting.gives_tasks_to_who_asks() && supports_tasks(entry),
+        }
+}
+
+/// What a tool of a server of 2025-11-25 says about tasks; nothing means no.
+fn supports_tasks(entry: &ToolEntry) -> bool {
+    #[derive(Deserialize)]
+    struct Tool {
+        #[serde(default)]
+        execution: Option<Execution>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Execution {
+        #[serde(default)]
+        task_support: Option<String>,
+    }
+    let tool = serde_json::from_str::<Tool>(entry.tool.definition().get()).ok();
+    let support = tool.and_then(|tool| tool.execution?.task_support);
+    matches!(support.as_deref(), Some("optional" | "required"))
 }
 
 impl Lifecycle {
@@ -73,6 +109,7 @@ impl Lifecycle {
             entry: proposal.entry.clone(),
             handle: report.handle.clone(),
             proposal: proposal.id,
+            upstream,
             lineage: proposal.lineage.clone(),
             continuation,
             screened: Mutex::new(Some(screened)),
@@ -94,12 +131,46 @@ impl Lifecycle {
         call: &Call,
         cancel: CancellationSignal,
     ) -> Result<Progress, ErrorDocument> {
-        let (released, seq, mut trail) = self.ask_about(work, call, "tasks/get", None, cancel).await?;
-        let progress = self.progress(work, released, seq, &mut trail);
+        let asked = self.ask_about(work, call, ("tasks/get", None), cancel.clone(), None).await?;
+        let (released, seq, mut trail) = asked;
+        let progress = match work.upstream {
+            Era::Modern => self.progress(work, released, seq, &mut trail),
+            Era::Legacy => self.early_progress(work, released, seq),
+        };
         // What was noted of it is on record before it is shown.
         let settled = trail.settle().await;
         settled.map_err(|AuditBlocked { reason }| blocked(work.entry.tool.id().short(), &reason))?;
-        progress
+        let progress = progress?;
+        let ended = matches!(progress.status, TaskStatus::Completed | TaskStatus::Failed);
+        if ended && let Come::Nothing = progress.come {
+            let come = self.result_of_task(work, call, cancel, None).await?;
+            return Ok(Progress { come, ..progress });
+        }
+        Ok(progress)
+    }
+
+    /// Asks a server of 2025-11-25 for the result of a task, which it has when the task has ended. What it asks until then
+    /// is put to whoever attends.
+    pub(crate) async fn result_of_task(
+        &self,
+        work: &Work,
+        call: &Call,
+        cancel: CancellationSignal,
+        attendant: Option<&Arc<dyn Beside>>,
+    ) -> Result<Come, ErrorDocument> {
+        let path = work.entry.tool.id().short();
+        let asked = self.ask_about(work, call, ("tasks/result", None), cancel, attendant).await?;
+        let (released, seq, mut trail) = asked;
+        let outcome = match released {
+            ReleasedResponse::Result(raw) => self.finished(work, raw, seq, &mut trail),
+            ReleasedResponse::RpcError(raw) => Ok(self
+                .upstream_failure(raw, path)
+                .map(|failure| self.of_task(work, Answered::Failure(failure), seq))),
+            other => Err(self.no_report(other, &work.entry)),
+        };
+        let settled = trail.settle().await;
+        settled.map_err(|AuditBlocked { reason }| blocked(path, &reason))?;
+        outcome.map(|outcome| Come::Outcome(Box::new(outcome)))
     }
 
     /// Gives a task's server answers to its questions.
@@ -111,7 +182,8 @@ impl Lifecycle {
         cancel: CancellationSignal,
     ) -> Result<(), ErrorDocument> {
         let members = format!("\"inputResponses\":{responses}");
-        let (released, ..) = self.ask_about(work, call, "tasks/update", Some(&members), cancel).await?;
+        let (released, ..) =
+            self.ask_about(work, call, ("tasks/update", Some(&members)), cancel, None).await?;
         self.acknowledged(work, released)
     }
 
@@ -122,7 +194,7 @@ impl Lifecycle {
         call: &Call,
         cancel: CancellationSignal,
     ) -> Result<(), ErrorDocument> {
-        let (released, ..) = self.ask_about(work, call, "tasks/cancel", None, cancel).await?;
+        let (released, ..) = self.ask_about(work, call, ("tasks/cancel", None), cancel, None).await?;
         self.acknowledged(work, released)
     }
 
@@ -131,9 +203,9 @@ impl Lifecycle {
         &self,
         work: &Work,
         call: &Call,
-        method: &'static str,
-        more: Option<&str>,
+        (method, more): (&'static str, Option<&str>),
         cancel: CancellationSignal,
+        attendant: Option<&Arc<dyn Beside>>,
     ) -> Result<(ReleasedResponse, u64, Trail), ErrorDocument> {
         let (entry, path) = (&work.entry, work.entry.tool.id().short());
         if let Some(AuditBlocked { reason }) = self.log.blocked() {
@@ -178,7 +250,7 @@ impl Lifecycle {
                 }
                 Denied::Audit(AuditBlocked { reason }) => blocked(path, &reason),
             })?;
-        let sealed = channel.converse(admitted, cancel, None).await;
+        let sealed = channel.converse(admitted, cancel, attendant).await;
         let settled = self.boundary.settle(sealed, &mut trail).await;
         let (released, seq) = settled.map_err(|AuditBlocked { reason }| blocked(path, &reason))?;
         Ok((released, seq, trail))
@@ -200,15 +272,7 @@ impl Lifecycle {
                     let document = ErrorDocument::new(ErrorCode::UpstreamError, path, failure.message);
                     return Err(document.with("rpc_code", failure.code));
                 }
-                // A server that does not know its task any more will not know it later either.
-                let outcome = Ok(self.of_task(work, Answered::Failure(failure), seq));
-                return Ok(Progress {
-                    status: TaskStatus::Failed,
-                    message: None,
-                    ttl_ms: None,
-                    poll_interval_ms: None,
-                    come: Come::Outcome(Box::new(outcome)),
-                });
+                return Ok(self.forgotten(work, failure, seq));
             }
             other => return Err(self.no_report(other, entry)),
         };
@@ -227,26 +291,77 @@ impl Lifecycle {
                 self.upstream_failure(raw, path)
                     .map(|failure| self.of_task(work, Answered::Failure(failure), seq)),
             )),
-            TaskPayload::Result(raw) => {
-                let screened = work.screened.lock().unwrap_or_else(PoisonError::into_inner).take();
-                let Some(screened) = screened else {
-                    let message = "the result of this task was taken before";
-                    return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
-                };
-                let finished = self.finish(screened, raw, trail);
-                Come::Outcome(Box::new(match finished {
-                    Ok((result, report)) => {
-                        let mut response = self.of_task(work, Answered::Result(result), seq);
-                        if let Some(report) = report {
-                            response.mark["gauntlet"] = report;
-                        }
-                        Ok(response)
-                    }
-                    Err(error) => Err(self.withheld(&error, entry, trail)),
-                }))
-            }
+            TaskPayload::Result(raw) => Come::Outcome(Box::new(self.finished(work, raw, seq, trail)?)),
         };
         Ok(Progress { status, message, ttl_ms, poll_interval_ms, come })
+    }
+
+    /// What a server of 2025-11-25 said of a task.
+    fn early_progress(
+        &self,
+        work: &Work,
+        released: ReleasedResponse,
+        seq: u64,
+    ) -> Result<Progress, ErrorDocument> {
+        let (entry, path) = (&work.entry, work.entry.tool.id().short());
+        let raw = match released {
+            ReleasedResponse::Result(raw) => raw,
+            ReleasedResponse::RpcError(raw) => {
+                let failure = self.upstream_failure(raw, path)?;
+                if failure.code != -32602 {
+                    let document = ErrorDocument::new(ErrorCode::UpstreamError, path, failure.message);
+                    return Err(document.with("rpc_code", failure.code));
+                }
+                return Ok(self.forgotten(work, failure, seq));
+            }
+            other => return Err(self.no_report(other, entry)),
+        };
+        let report = self.gauntlet.early_task_reported(entry.tool.spec(), &raw);
+        let report = report.map_err(|error| super::gauntlet_refusal(&error, entry))?;
+        let TaskReport { handle, status, message, ttl_ms, poll_interval_ms, .. } = report;
+        if handle != work.handle {
+            let message = "the server reported about another task";
+            return Err(ErrorDocument::new(ErrorCode::UpstreamError, path, message));
+        }
+        let come = if status == TaskStatus::InputRequired { Come::Unasked } else { Come::Nothing };
+        Ok(Progress { status, message, ttl_ms, poll_interval_ms, come })
+    }
+
+    /// A server that does not know its task any more will not know it later either.
+    fn forgotten(&self, work: &Work, failure: UpstreamFailure, seq: u64) -> Progress {
+        let outcome = Ok(self.of_task(work, Answered::Failure(failure), seq));
+        Progress {
+            status: TaskStatus::Failed,
+            message: None,
+            ttl_ms: None,
+            poll_interval_ms: None,
+            come: Come::Outcome(Box::new(outcome)),
+        }
+    }
+
+    /// The one result of a task, held to what was declared; inside, why it is withheld.
+    fn finished(
+        &self,
+        work: &Work,
+        raw: RawResult,
+        seq: u64,
+        trail: &mut Trail,
+    ) -> Result<Result<Response, ErrorDocument>, ErrorDocument> {
+        let screened = work.screened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(screened) = screened else {
+            let message = "the result of this task was taken before";
+            return Err(ErrorDocument::new(ErrorCode::UpstreamError, work.entry.tool.id().short(), message));
+        };
+        Ok(match self.finish(screened, raw, trail) {
+            Ok((result, report)) => {
+                let mut response = self.of_task(work, Answered::Result(result), seq);
+                if let Some(report) = report {
+                    response.mark["gauntlet"] = report;
+                }
+                Ok(response)
+            }
+            Err(error) => Err(self.withheld(&error, &work.entry, trail)),
+        })
     }
 
     fn acknowledged(&self, work: &Work, released: ReleasedResponse) -> Result<(), ErrorDocument> {
@@ -288,7 +403,7 @@ impl Lifecycle {
             answered,
             proposal: work.proposal,
             entry: work.entry.clone(),
-            upstream: Era::Modern,
+            upstream: work.upstream,
             mark: json!({"event": event, "proposal_id": work.proposal}),
             cache_hit: false,
         }

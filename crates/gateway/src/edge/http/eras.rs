@@ -139,7 +139,7 @@ impl Edge {
             let answer = header_mismatch("an Mcp-Param header is missing or differs from the arguments");
             return refuse(StatusCode::BAD_REQUEST, answer);
         }
-        if !self.offers(method, Era::Modern) {
+        if !self.offers(method, MODERN) {
             return refuse(StatusCode::NOT_FOUND, Answer::unknown_method(method));
         }
         let client =
