@@ -24,7 +24,7 @@ fn same(shown: &Value, said: &Value, members: &[(&str, &str)]) {
 #[test]
 fn what_commands_show_is_what_the_tools_say() {
     // ADM-1, ADM-2
-    let (home, _spy) = guarded_spy("[approvals]\nwait = \"300ms\"\n");
+    let (home, _spy) = guarded_spy("[policy]\npreset = \"observe\"\n[approvals]\nwait = \"300ms\"\n");
     let daemon = home.serve();
     daemon.call("spy__echo", &json!({"text": "x"})).unwrap();
     let granted = home.grant_next("until-version-change");
