@@ -27,6 +27,7 @@ mod denial;
 mod doctor;
 mod drift;
 mod dynamic;
+mod early_tasks;
 mod edge;
 mod egress;
 mod embeddings;

@@ -13,7 +13,7 @@ fn able() -> Value {
 }
 
 /// A gateway in front of the reference server, whose calls may be answered with tasks or not.
-fn scene(allowed: bool) -> (Home, Reference) {
+pub(crate) fn scene(allowed: bool) -> (Home, Reference) {
     let home = open_home();
     let server = Reference::start("both");
     server.register(&home, &json!({"server_requests": ["elicitation"], "tasks": allowed}));

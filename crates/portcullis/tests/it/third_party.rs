@@ -26,7 +26,13 @@ fn node() -> String {
 }
 
 /// Asks a server for its tools, as its author's own client would, and declares each of them: worst class, unbound.
-fn draft_declaration(identity: &str, version: &str, folder: Option<&Path>, command: &[String]) -> String {
+fn draft_declaration(
+    identity: &str,
+    version: &str,
+    folder: Option<&Path>,
+    command: &[String],
+    more: &Value,
+) -> String {
     let mut child = Command::new(&command[0])
         .args(&command[1..])
         .stdin(Stdio::piped())
@@ -50,7 +56,12 @@ fn draft_declaration(identity: &str, version: &str, folder: Option<&Path>, comma
             }
         }
     };
-    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "draft", "version": "1"}});
+    // PRO-63: what is listed depends on what a client can be asked.
+    let able = match more.get("server_requests") {
+        Some(_) => json!({"elicitation": {"form": {}, "url": {}}}),
+        None => json!({}),
+    };
+    let hello = json!({"protocolVersion": "2025-11-25", "capabilities": able, "clientInfo": {"name": "draft", "version": "1"}});
     ask(1, "initialize", hello);
     // Some servers announce tools only after this, a moment later.
     ask(2, "ping", json!({}));
@@ -81,7 +92,9 @@ fn draft_declaration(identity: &str, version: &str, folder: Option<&Path>, comma
         scopes["folder"] = json!({"kind": "fs", "path": folder, "access": "rw"});
     }
     // JSON is YAML.
-    json!({"apiVersion": "portcullis/v1", "kind": "CapabilityDeclaration", "server": server, "scopes": scopes, "tools": tools.collect::<Vec<_>>()}).to_string()
+    let mut declaration = json!({"apiVersion": "portcullis/v1", "kind": "CapabilityDeclaration", "server": server, "scopes": scopes, "tools": tools.collect::<Vec<_>>()});
+    declaration.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    declaration.to_string()
 }
 
 fn register(home: &Home, identity: &str, version: &str, folder: Option<&Path>, command: &[String]) {
@@ -96,8 +109,20 @@ fn register_in(
     command: &[String],
     environment: &[&str],
 ) {
+    register_declaring(home, identity, version, (folder, environment), command, &json!({}));
+}
+
+/// The same with more in the declaration.
+fn register_declaring(
+    home: &Home,
+    identity: &str,
+    version: &str,
+    (folder, environment): (Option<&Path>, &[&str]),
+    command: &[String],
+    more: &Value,
+) {
     let file = home.beside(&format!("{identity}.yaml"));
-    fs::write(&file, draft_declaration(identity, version, folder, command)).unwrap();
+    fs::write(&file, draft_declaration(identity, version, folder, command, more)).unwrap();
     let fixed = [
         "mcp",
         "add",
@@ -198,6 +223,22 @@ fn the_everything_server_is_called_by_the_python_sdk_over_http_and_stdio() {
     daemon.stop();
     assert_eq!(home.events("execution.result").len(), 4);
     home.verify();
+}
+
+/// The everything server, whose one task tool requires tasks.
+pub(crate) fn register_everything(home: &Home, more: &Value) {
+    let command = [node(), package("server-everything", "dist/index.js"), "stdio".into()];
+    register_declaring(home, "everything", "2.0.0", (None, &[]), &command, more);
+}
+
+/// What a client of the TypeScript SDK prints in the end.
+pub(crate) fn typescript(home: &Home, script: &str, arguments: &[&str]) -> Value {
+    let mut command = Command::new(node());
+    command
+        .arg(client(script))
+        .args(arguments)
+        .env("PORTCULLIS_NODE_MODULES", installed("PORTCULLIS_NODE_MODULES"));
+    run_client(home, command)
 }
 
 #[test]
