@@ -150,14 +150,17 @@ fn ask(command: &[String], name: &str, version: u32) -> Result<Zeroizing<Vec<u8>
         return Err(format!("{program} did not answer within {} seconds", PATIENCE.as_secs()));
     }
     let mut text = text.unwrap_or_default();
+    // Before its status: a program that is not heard out fails for that alone.
+    let length = text.len() - text.iter().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+    if length > LONGEST {
+        return Err(format!("{program} printed more than 64 KiB"));
+    }
     if !status.is_some_and(|status| status.success()) {
         return Err(format!("{program} does not have '{name}' in version {version}: it failed"));
     }
-    let length = text.len() - text.iter().rev().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
     text.truncate(length);
     match length {
         0 => Err(format!("{program} printed nothing for '{name}' in version {version}")),
-        length if length > LONGEST => Err(format!("{program} printed more than 64 KiB")),
         _ => Ok(text),
     }
 }

@@ -58,7 +58,9 @@ fn one_of_each() -> Vec<Request> {
             "kill": false, "lifetime": {"secs": 1, "nanos": 0}, "message": "{}", "passthrough": false, "grants": [],
             "selector": {}, "out": "/x", "from": 0, "seqs": [], "held": true,
         });
-        for word in "name reason id kind agent session passphrase passkey value class facility handle".split(' ') {
+        for word in
+            "name reason id kind agent session passphrase passkey value class facility handle".split(' ')
+        {
             everything[word] = json!("x");
         }
         for may_be_missing in
