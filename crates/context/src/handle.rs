@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use portcullis_core::Sha256Digest;
 use rand::RngExt as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -23,6 +24,12 @@ impl Handle {
     /// A fresh, unguessable handle.
     pub fn random() -> Self {
         Self(rand::rng().random())
+    }
+
+    /// What operators know its record by: it tells nobody the handle, which is the agent's (CTX-21).
+    pub fn record_id(self) -> String {
+        let digest = Sha256Digest::of(format!("portcullis artifact record {self}").as_bytes());
+        format!("rec_{}", &digest.to_string()[..32])
     }
 }
 
@@ -75,6 +82,15 @@ impl<'de> Deserialize<'de> for Handle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_record_is_named_without_its_handle() {
+        // CTX-21
+        let (one, other) = (Handle(1), Handle(2));
+        assert_eq!(one.record_id(), one.record_id());
+        assert_ne!(one.record_id(), other.record_id());
+        assert!(one.record_id().parse::<Handle>().is_err());
+    }
 
     #[test]
     fn a_handle_has_one_spelling() {

@@ -283,12 +283,13 @@ pub(crate) enum ArtifactCommand {
     List,
     /// Show part of an artifact
     #[command(
-        after_help = "Examples:\n  portcullis artifact view art_… --select '{\"type\":\"lines\",\"start\":-20}'\n  \
-portcullis artifact view art_… --select '{\"type\":\"rows\",\"pattern\":\"where status = open | count by owner\"}'\n\nSelectors: \
+        after_help = "Examples:\n  portcullis artifact view rec_… --select '{\"type\":\"lines\",\"start\":-20}'\n  \
+portcullis artifact view rec_… --select '{\"type\":\"rows\",\"pattern\":\"where status = open | count by owner\"}'\n\nSelectors: \
 head, tail, lines, rows, json_keys, json_pointer, grep, bytes, part. Looking goes on record."
     )]
     View {
-        /// Which
+        /// Which: its id, or the handle that an agent was given
+        #[arg(value_name = "ID")]
         handle: String,
         /// Which part, as tool_view takes it
         #[arg(long, value_name = "JSON", default_value = r#"{"type":"head","chars":2000}"#)]

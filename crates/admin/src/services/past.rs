@@ -30,7 +30,7 @@ pub struct TrustEvent {
 /// Part of a result, kept for who made the call.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct ArtifactRecord {
-    /// Its handle.
+    /// The id of its record; the handle is the agent's (CTX-21).
     pub artifact_id: String,
     /// Whose it is.
     pub client_id: String,
@@ -178,7 +178,7 @@ impl HistoryService {
     /// What is kept of results, the oldest first.
     pub fn artifacts(&self) -> Vec<ArtifactRecord> {
         let record = |kept: &Value| ArtifactRecord {
-            artifact_id: text(&kept["handle"]),
+            artifact_id: text(&kept["id"]),
             client_id: text(&kept["principal"]),
             session_id: text(&kept["session"]),
             tool: text(&kept["tool_identity"]),
@@ -189,8 +189,7 @@ impl HistoryService {
             expires_at: text(&kept["expires_at"]),
             record: kept.clone(),
         };
-        let kept = self.control.artifacts();
-        kept.iter().filter_map(|kept| serde_json::to_value(kept).ok()).map(|kept| record(&kept)).collect()
+        self.control.artifacts().iter().map(record).collect()
     }
 
     /// Part of an artifact.
@@ -201,15 +200,14 @@ impl HistoryService {
 
     /// What is kept of sessions.
     pub fn context_items(&self) -> Vec<ContextItem> {
-        let kept = self.control.artifacts();
         let item = |kept: &Value| ContextItem {
-            item_id: text(&kept["handle"]),
+            item_id: text(&kept["id"]),
             session_id: text(&kept["session"]),
             kind: text(&kept["media_type"]),
             bytes: kept["size_bytes"].as_u64().unwrap_or_default(),
             sensitivity: text(&kept["sensitivity"]),
         };
-        kept.iter().filter_map(|kept| serde_json::to_value(kept).ok()).map(|kept| item(&kept)).collect()
+        self.control.artifacts().iter().map(item).collect()
     }
 
     /// Forgets what is meant; that it was there stays on record.
@@ -219,8 +217,8 @@ impl HistoryService {
         is_meant: impl Fn(&ArtifactRecord) -> bool,
     ) -> Result<ErasedRecord, AdminError> {
         let meant: Vec<ArtifactRecord> = self.artifacts().into_iter().filter(|row| is_meant(row)).collect();
-        let handles = meant.iter().map(|row| row.artifact_id.clone()).collect();
-        let erased = self.control.erase_artifacts(op.operator(), handles, op.reason()).await?;
+        let ids: Vec<String> = meant.iter().map(|row| row.artifact_id.clone()).collect();
+        let erased = self.control.erase_artifacts(op.operator(), &ids, op.reason()).await?;
         Ok(ErasedRecord { erased, digests: meant.into_iter().map(|row| row.sha256).collect() })
     }
 

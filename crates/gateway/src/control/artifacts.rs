@@ -9,19 +9,27 @@ use serde_json::{Value, json};
 use super::{Control, ControlError};
 
 impl Control {
-    /// Every artifact that is alive, the oldest first.
-    pub fn artifacts(&self) -> Vec<Record> {
-        self.shaping.artifacts().records()
+    /// What is on record of every artifact that is alive, the oldest first.
+    pub fn artifacts(&self) -> Vec<Value> {
+        self.shaping.artifacts().records().iter().map(described).collect()
+    }
+
+    /// The handle of a record, by its id or by the handle itself, of who has that.
+    fn handle_of(&self, named: &str) -> Option<Handle> {
+        named.parse().ok().or_else(|| {
+            let records = self.shaping.artifacts().records();
+            records.iter().map(|record| record.handle).find(|handle| handle.record_id() == named)
+        })
     }
 
     /// Part of an artifact, for who looks at what the gateway keeps.
     pub fn look_at_artifact(
         &self,
-        handle: &str,
+        named: &str,
         selector: &Value,
     ) -> Result<(Value, Option<String>), ControlError> {
         let absent = || ControlError::new(ErrorCode::NotFound, "there is no such artifact");
-        let handle: Handle = handle.parse().map_err(|_| absent())?;
+        let handle = self.handle_of(named).ok_or_else(absent)?;
         let selector =
             Selector::read(selector).map_err(|error| ControlError::field("selector", error.to_string()))?;
         let opened = self.shaping.artifacts().open_for_operator(handle).map_err(|_| absent())?;
@@ -36,39 +44,37 @@ impl Control {
     pub async fn erase_artifacts(
         &self,
         operator: &OperatorProof,
-        handles: Vec<String>,
+        ids: &[String],
         reason: &str,
     ) -> Result<usize, ControlError> {
-        let handles: Vec<Handle> = handles.iter().filter_map(|handle| handle.parse().ok()).collect();
-        if handles.is_empty() {
+        let mut records = self.shaping.artifacts().records();
+        records.retain(|record| ids.contains(&record.handle.record_id()));
+        if records.is_empty() {
             return Ok(0);
         }
-        let digests: Vec<Value> = (self.artifacts().iter())
-            .filter(|record| handles.contains(&record.handle))
-            .map(|record| json!(record)["content_hash"].clone())
-            .collect();
+        let digests: Vec<_> = records.iter().map(|record| record.content_hash).collect();
         let data = json!({"digests": digests, "reason": portcullis_core::error::one_line(reason)});
         self.commit(operator, vec![Event::new(EventName::ArtifactErased, &operator.actor()).data(data)])
             .await?;
-        Ok(handles.into_iter().filter(|handle| self.shaping.artifacts().remove(*handle)).count())
+        Ok(records.iter().filter(|record| self.shaping.artifacts().remove(record.handle)).count())
     }
 
     /// Part of an artifact, on record before it is shown.
     pub async fn view_artifact(
         &self,
         operator: &OperatorProof,
-        handle: &str,
+        named: &str,
         selector: &Value,
     ) -> Result<Value, ControlError> {
-        let handle: Handle =
-            handle.parse().map_err(|error| ControlError::field("handle", format!("{error}")))?;
         let selector =
             Selector::read(selector).map_err(|error| ControlError::field("selector", error.to_string()))?;
+        let absent = || {
+            let message = "there is no such artifact; `portcullis artifact list` names those there are";
+            ControlError::new(ErrorCode::NotFound, message)
+        };
+        let handle = self.handle_of(named).ok_or_else(absent)?;
         let (record, view) = {
-            let opened = self.shaping.artifacts().open_for_operator(handle).map_err(|_| {
-                let message = "there is no such artifact; `portcullis artifact list` names those there are";
-                ControlError::new(ErrorCode::NotFound, message)
-            })?;
+            let opened = self.shaping.artifacts().open_for_operator(handle).map_err(|_| absent())?;
             let view = view_artifact(&opened, &selector, self.shaping.view_max_bytes());
             let view = view.map_err(|error| ControlError::new(ErrorCode::ViewFailed, error.to_string()))?;
             (opened.record().clone(), view)
@@ -80,6 +86,18 @@ impl Control {
         self.commit(operator, vec![event]).await?;
         let (portcullis_context::view::Slice::Text(slice) | portcullis_context::view::Slice::Part(slice)) =
             view.slice;
-        Ok(json!({"record": record, "slice": slice, "more": view.more.map(|more| more.to_string())}))
+        Ok(
+            json!({"record": described(&record), "slice": slice, "more": view.more.map(|more| more.to_string())}),
+        )
     }
+}
+
+/// A record as operators see it: handles are their agents' (CTX-21).
+fn described(record: &Record) -> Value {
+    let mut described = json!(record);
+    if let Some(members) = described.as_object_mut() {
+        members.remove("handle");
+        members.insert("id".into(), record.handle.record_id().into());
+    }
+    described
 }

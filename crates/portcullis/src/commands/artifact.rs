@@ -37,7 +37,7 @@ fn render_list(artifacts: &Value) -> String {
         let tool = text(&artifact["tool_identity"]);
         let tool = tool.split('@').next().unwrap_or_default().to_owned();
         vec![
-            text(&artifact["handle"]),
+            text(&artifact["id"]),
             text(&artifact["principal"]),
             tool,
             text(&artifact["media_type"]),
@@ -45,7 +45,7 @@ fn render_list(artifacts: &Value) -> String {
             text(&artifact["expires_at"]),
         ]
     });
-    table(&["handle", "agent", "tool", "type", "bytes", "until"], rows.collect())
+    table(&["id", "agent", "tool", "type", "bytes", "until"], rows.collect())
 }
 
 /// On a terminal nothing a server wrote may act on it.

@@ -115,3 +115,25 @@ fn a_tool_that_is_only_there_for_able_clients_is_refused_to_others_and_nobody_is
     );
     home.verify();
 }
+
+#[test]
+fn a_tool_that_goes_is_noticed_though_only_less_able_clients_are_there() {
+    // PRO-63: a session that was told less may list less, so what is gone for everybody is looked for where all was told
+    let home = open_home();
+    let spy = Spy::speaking(&home, "spy", "2025-11-25");
+    spy.register_with(&home, "server_requests: [roots]");
+    let daemon = home.serve();
+    let operator = Operator::on_duty(&home);
+    let answer = Agent::able(&daemon, "2025-11-25", json!({})).ask("tools/call", echo());
+    assert_eq!(answer["result"]["structuredContent"]["text"], "x", "{answer}");
+    let said = told(&spy).split_off(1);
+    assert_eq!(said, [json!({})], "nobody was told everything");
+    spy.control(&json!({"drop": ["add"], "list_changed": true}));
+    crate::support::eventually("the halt", || {
+        (home.json(&["mcp", "show", "spy"])["state"] == "halted").then_some(())
+    });
+    assert!(told(&spy).contains(&json!({"roots": {}})), "{:?}", told(&spy));
+    drop(operator);
+    daemon.stop();
+    home.verify();
+}
