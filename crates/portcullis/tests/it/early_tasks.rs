@@ -203,8 +203,8 @@ fn the_tasks_of_a_server_of_2025_11_25_are_had_in_both_forms() {
     assert!(text.contains("python (snake)"), "{result}");
     assert_eq!(result["result"]["_meta"][RELATED], json!({"taskId": id}), "{result}");
 
-    let able =
-        json!({"elicitation": {"form": {}, "url": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
+    // Without pages: the approval is not asked of it.
+    let able = json!({"elicitation": {"form": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}}});
     let agent = Agent::able(&daemon, "2026-07-28", able);
     let begun = agent.call(tool, topic);
     assert_eq!(begun["result"]["resultType"], "task", "{begun}");
