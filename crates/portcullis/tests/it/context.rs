@@ -67,11 +67,11 @@ fn a_long_result_is_said_in_short_and_its_lines_can_be_read() {
     let kept = home.json(&["artifact", "list"]);
     assert_eq!(kept.as_array().unwrap().len(), 2, "{kept}");
     // CTX-21: by an id of its own; nothing lists handles.
-    assert!(!kept.to_string().contains("art_"), "{kept}");
+    assert!(!kept.to_string().contains("\"art_"), "{kept}");
     let id = kept[0]["id"].as_str().unwrap();
     let seen = home.json(&["artifact", "view", id, "--select", r#"{"type":"tail","chars":10}"#]);
     assert_eq!(seen["slice"], "line 4999\n");
-    assert!(!seen.to_string().contains("art_"), "{seen}");
+    assert!(!seen.to_string().contains("\"art_"), "{seen}");
     daemon.stop();
     let viewed = home.events("artifact.viewed");
     assert_eq!(viewed.len(), 3);
