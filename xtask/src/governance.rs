@@ -65,8 +65,9 @@ fn costs(text: &str) -> Vec<Cost> {
 fn section(costs: &[Cost]) -> String {
     let mut text = format!(
         "## Governance: one call, however much is registered\n\n\
-         CPU per call that needs no approval: policy evaluation (both questions), permit, eight checks and redemption. The\n\
-         last row is all of it with the canonical form before, the intent sealed and durable, and the log's own thread counted.\n\
+         CPU per call that needs no approval: policy evaluation (both questions), permit, eight checks and redemption, in the\n\
+         thread that does it. With the intent durable is all of it with the canonical form before, and with the log's own thread,\n\
+         which seals and syncs; one caller alone, so that each call has a sync of its own.\n\
          The target is under {TARGET_US:.0} µs together, and the same for 10 as for 10,000 tools.\n\n"
     );
     let mut counts: Vec<u32> = costs.iter().map(|cost| cost.tools).collect();
