@@ -89,7 +89,7 @@ fn main() {
     println!("|---:|---:|---:|---:|---:|---:|---:|---:|");
     let queries: Vec<&str> = gold.iter().map(|gold| gold.query.as_str()).collect();
     let pool: Vec<Tool> = serde_json::from_str(&data("catalog-83.json")).unwrap();
-    for count in [83, 1_000, 10_000, 100_000] {
+    for count in [83, 500, 1_000, 10_000, 100_000] {
         times(&pool, count, &queries);
     }
     beside_the_original(&queries);
